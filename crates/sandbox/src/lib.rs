@@ -1,1 +1,67 @@
+//! A real Kubernetes on one machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler,
+//! with certificates, RBAC and admission as in any cluster.
+//!
+//! A test asks for the shared one and a namespace of its own:
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! let sandbox = sandbox::Sandbox::shared().await?;
+//! let client = sandbox.client().await?;
+//! let namespace = sandbox.namespace("my-test").await?;
+//! # let _ = (client, namespace);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! People use the program of the same name: `sandbox up`, `sandbox exec -- kubectl get namespaces`,
+//! `sandbox down`. Its command line is in [`cli`].
 
+mod binaries;
+mod cache;
+mod catalogue;
+mod component;
+mod control_plane;
+mod flags;
+mod golang;
+mod home;
+mod kubeconfig;
+mod launch;
+mod pki;
+mod ports;
+mod probe;
+mod process;
+mod progress;
+mod sandbox;
+mod scratch;
+
+use std::path::PathBuf;
+
+pub use component::Component;
+pub use sandbox::{Options, Sandbox, Signal};
+
+/// Chooses the implementation of TLS for this process, unless it has been chosen.
+fn install_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// A path from the environment; an empty one counts as none.
+fn env_path(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// `opcore` in one of the user's base directories.
+fn user_dir(variable: &str, under_home: &str) -> Option<PathBuf> {
+    env_path(variable)
+        // The specification of these variables says to ignore relative ones.
+        .filter(|dir| dir.is_absolute())
+        .or_else(|| Some(env_path("HOME")?.join(under_home)))
+        .map(|dir| dir.join("opcore"))
+}
+
+/// The file that a command of this name would run.
+fn path_lookup(program: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|dir| dir.join(program))
+        .find(|file| file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0))
+}

@@ -1,0 +1,297 @@
+//! A control plane: four processes, started in order, watched until each does its work.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use kube::Client;
+
+use crate::binaries::Binaries;
+use crate::home::Home;
+use crate::launch::{self, Lifetime, Running};
+use crate::probe::{self, Probe};
+use crate::process::{self, ProcessId};
+use crate::{Component, Options, Signal, flags, kubeconfig, ports};
+
+/// How long a component may take to become ready. On two cores that compile something meanwhile the
+/// slowest takes a tenth of this.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// How often a start is repeated because another process was faster to take the port.
+const PORT_ATTEMPTS: usize = 5;
+
+/// Hears of a start as it proceeds.
+pub(crate) trait Observer: Send + Sync {
+    /// A process runs. Heard before anything else happens, so that it can be written down.
+    fn spawned(&self, _: Component, _: &ProcessId, _: u16) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// A component does its work.
+    fn ready(&self, _: Component, _: Duration) {}
+}
+
+/// Somebody who wants to hear nothing.
+pub(crate) struct Nobody;
+
+impl Observer for Nobody {}
+
+/// The processes of one sandbox. Dropped, it ends those it still holds.
+pub(crate) struct ControlPlane {
+    home: Home,
+    binaries: Binaries,
+    options: Options,
+    lifetime: Lifetime,
+    parts: Mutex<BTreeMap<Component, Part>>,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    port: u16,
+    running: Option<Running>,
+}
+
+/// Why a component is not ready.
+enum Failure {
+    PortTaken,
+    Other(anyhow::Error),
+}
+
+impl ControlPlane {
+    /// Starts one in an empty home and returns when it is ready to be used.
+    ///
+    /// Cancelled or failing, it ends what it started; the home is the caller's to remove.
+    pub(crate) async fn start(
+        home: Home,
+        binaries: Binaries,
+        options: Options,
+        lifetime: Lifetime,
+        observer: &dyn Observer,
+    ) -> anyhow::Result<Self> {
+        if let Some(port) = options.port
+            && !ports::is_free(port)
+        {
+            return Err(port_in_use(port));
+        }
+        let preparing = (home.clone(), options.clone());
+        tokio::task::spawn_blocking(move || {
+            let (home, options) = preparing;
+            home.create()?;
+            home.pki().create()?;
+            flags::write_files(&home, &options)
+        })
+        .await??;
+
+        let plane = Self { home, binaries, options, lifetime, parts: Mutex::default() };
+        plane.bring_up(Component::Etcd, observer).await?;
+        plane.bring_up(Component::ApiServer, observer).await?;
+        tokio::try_join!(
+            plane.bring_up(Component::ControllerManager, observer),
+            plane.bring_up(Component::Scheduler, observer),
+        )?;
+        probe::default_account(&plane.client().await?, "default").await?;
+        Ok(plane)
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    pub(crate) fn binaries(&self) -> &Binaries {
+        &self.binaries
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The processes that run.
+    pub(crate) fn processes(&self) -> BTreeMap<Component, ProcessId> {
+        let parts = self.parts();
+        let running =
+            parts.iter().filter_map(|(component, part)| Some((*component, part.running.as_ref()?.id.clone())));
+        running.collect()
+    }
+
+    /// Lets the processes go on without us.
+    pub(crate) fn detach(self) {
+        self.parts().clear();
+    }
+
+    /// Ends a component and returns when it is gone.
+    pub(crate) async fn stop(&self, component: Component, signal: Signal) -> anyhow::Result<()> {
+        let running = self.parts().get_mut(&component).and_then(|p| p.running.take());
+        let Some(mut running) = running else {
+            return Ok(());
+        };
+        let ended = tokio::task::spawn_blocking(move || {
+            let grace = match signal {
+                Signal::Kill => Duration::ZERO,
+                Signal::Term => Duration::from_secs(30),
+            };
+            process::end(std::slice::from_ref(&running.id), grace)?;
+            running.child.wait()
+        });
+        ended.await?.with_context(|| format!("Cannot stop {component}"))?;
+        Ok(())
+    }
+
+    /// Ends a component if it runs, and starts it with the same port, data and certificates.
+    pub(crate) async fn restart(&self, component: Component) -> anyhow::Result<()> {
+        self.stop(component, Signal::Term).await?;
+        self.spawn(component, &Nobody)?;
+        self.until_ready(component).await.map_err(|failure| match failure {
+            Failure::PortTaken => port_in_use(self.port(component)),
+            Failure::Other(error) => error,
+        })?;
+        if component == Component::Etcd {
+            // The API server needs a moment to notice that its store is back.
+            self.until_ready(Component::ApiServer).await.map_err(|failure| match failure {
+                Failure::PortTaken => port_in_use(self.port(Component::ApiServer)),
+                Failure::Other(error) => error,
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn client(&self) -> anyhow::Result<Client> {
+        let mut config = kubeconfig::load(&self.home.kubeconfig()).await?;
+        config.proxy_url = None;
+        Ok(Client::try_from(config)?)
+    }
+
+    async fn bring_up(&self, component: Component, observer: &dyn Observer) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let wanted = match component {
+            Component::ApiServer => self.options.port,
+            _ => None,
+        };
+        for _ in 0..PORT_ATTEMPTS {
+            self.assign_port(component, wanted)?;
+            self.spawn(component, observer)?;
+            match self.until_ready(component).await {
+                Ok(()) => {
+                    observer.ready(component, started.elapsed());
+                    return Ok(());
+                }
+                Err(Failure::Other(error)) => return Err(error),
+                Err(Failure::PortTaken) => {
+                    if let Some(port) = wanted {
+                        return Err(port_in_use(port));
+                    }
+                }
+            }
+        }
+        Err(anyhow!(
+            "{component} found its port in use {PORT_ATTEMPTS} times, each time a new one: \
+             something on this machine takes ports between 20000 and 30000."
+        ))
+    }
+
+    fn assign_port(&self, component: Component, wanted: Option<u16>) -> anyhow::Result<()> {
+        let port = match wanted {
+            Some(port) => port,
+            None => ports::free()?,
+        };
+        self.parts().entry(component).or_default().port = port;
+        if component == Component::ApiServer {
+            let pki = self.home.pki();
+            kubeconfig::write(&self.home.kubeconfig(), &pki, "admin", port)?;
+            for identity in ["controller-manager", "scheduler"] {
+                kubeconfig::write(&self.home.kubeconfig_of(identity), &pki, identity, port)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, component: Component, observer: &dyn Observer) -> anyhow::Result<()> {
+        let flags = flags::of(component, &self.home, &self.options, |c| self.port(c));
+        let binary = self.binaries.get(component.name())?;
+        let running = launch::start(component, binary, &flags, &self.home, self.lifetime)?;
+        let id = running.id.clone();
+        self.parts().entry(component).or_default().running = Some(running);
+        observer.spawned(component, &id, self.port(component))
+    }
+
+    async fn until_ready(&self, component: Component) -> Result<(), Failure> {
+        let probe = Probe::new(&self.home, component, self.port(component)).await.map_err(Failure::Other)?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.check_running(component)?;
+            let Err(lack) = probe.ready().await else {
+                return Ok(());
+            };
+            if Instant::now() > deadline {
+                return Err(Failure::Other(lack.context(format!(
+                    "{component} is not ready after {} s.{}",
+                    PATIENCE.as_secs(),
+                    self.last_words(component)
+                ))));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn check_running(&self, component: Component) -> Result<(), Failure> {
+        let ended = match self.parts().get_mut(&component).and_then(|p| p.running.as_mut()) {
+            Some(running) => running.child.try_wait().map_err(|e| Failure::Other(e.into()))?,
+            None => return Err(Failure::Other(anyhow!("{component} was stopped."))),
+        };
+        match ended {
+            None => Ok(()),
+            Some(_) if self.output(component).contains("address already in use") => Err(Failure::PortTaken),
+            Some(status) => Err(Failure::Other(anyhow!(
+                "{component} ended with {status} before it was ready.{}",
+                self.last_words(component)
+            ))),
+        }
+    }
+
+    fn output(&self, component: Component) -> String {
+        let log = self.home.log(component);
+        let parts = self.parts();
+        let running = parts.get(&component).and_then(|p| p.running.as_ref());
+        running.and_then(|r| r.output(&log).ok()).unwrap_or_default()
+    }
+
+    /// The end of a component's log, for somebody who will not find the log any more.
+    fn last_words(&self, component: Component) -> String {
+        let output = self.output(component);
+        let lines: Vec<&str> = output.lines().collect();
+        let last = &lines[lines.len().saturating_sub(12)..];
+        if last.is_empty() {
+            return " It wrote nothing to its log.".to_owned();
+        }
+        format!(" The end of its log:\n  {}", last.join("\n  "))
+    }
+
+    fn port(&self, component: Component) -> u16 {
+        self.parts().get(&component).map_or(0, |p| p.port)
+    }
+
+    /// A panic elsewhere while the lock was held leaves the map whole: each change is one assignment.
+    fn parts(&self) -> MutexGuard<'_, BTreeMap<Component, Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ControlPlane {
+    /// The data goes too, so nobody needs time to write it.
+    fn drop(&mut self) {
+        let mut running: Vec<Running> = self.parts().values_mut().filter_map(|p| p.running.take()).collect();
+        for part in &mut running {
+            let _ = part.child.kill();
+        }
+        for part in &mut running {
+            let _ = part.child.wait();
+        }
+    }
+}
+
+fn port_in_use(port: u16) -> anyhow::Error {
+    anyhow!(
+        "Port {port} is in use by another program: choose another one, or leave --port out to get \
+         a free one."
+    )
+}

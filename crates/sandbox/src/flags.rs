@@ -1,0 +1,158 @@
+//! How each component is called.
+
+use std::path::Path;
+
+use crate::home::Home;
+use crate::{Component, Options};
+
+/// The addresses of Services.
+const SERVICE_RANGE: &str = "10.96.0.0/16";
+
+/// Who did what to which object, without the objects themselves: they may hold secrets.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+";
+
+/// Writes the files that flags refer to.
+pub(crate) fn write_files(home: &Home, options: &Options) -> anyhow::Result<()> {
+    if options.audit {
+        crate::pki::write_private(&home.audit_policy(), AUDIT_POLICY.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The arguments of a component. `port` tells the port of each.
+pub(crate) fn of(component: Component, home: &Home, options: &Options, port: impl Fn(Component) -> u16) -> Vec<String> {
+    let own_port = port(component);
+    match component {
+        Component::Etcd => etcd(home, options, own_port),
+        Component::ApiServer => api_server(home, options, own_port, port(Component::Etcd)),
+        Component::ControllerManager => controller_manager(home, own_port),
+        Component::Scheduler => client(home, "scheduler", own_port),
+    }
+}
+
+fn etcd(home: &Home, options: &Options, port: u16) -> Vec<String> {
+    let pki = home.pki();
+    let pair = pki.pair("etcd");
+    let authority = pki.authority_cert("etcd-ca");
+    // One member needs no peers, but etcd insists on an address for them: port 0 is any free one.
+    let peer = "https://127.0.0.1:0";
+    let url = format!("https://127.0.0.1:{port}");
+    let mut flags = vec![
+        "--name=sandbox".to_owned(),
+        path("--data-dir", &home.etcd_data()),
+        format!("--listen-client-urls={url}"),
+        format!("--advertise-client-urls={url}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=sandbox={peer}"),
+        // Without a certificate of this sandbox nobody reads or writes, other users of the machine included.
+        "--client-cert-auth".to_owned(),
+        path("--trusted-ca-file", &authority),
+        path("--cert-file", &pair.cert),
+        path("--key-file", &pair.key),
+        "--peer-client-cert-auth".to_owned(),
+        path("--peer-trusted-ca-file", &authority),
+        path("--peer-cert-file", &pair.cert),
+        path("--peer-key-file", &pair.key),
+        // The default of 2 GB ends a long benchmark with a read-only store.
+        "--quota-backend-bytes=8589934592".to_owned(),
+    ];
+    if !options.durable {
+        flags.push("--unsafe-no-fsync".to_owned());
+    }
+    flags
+}
+
+fn api_server(home: &Home, options: &Options, port: u16, etcd_port: u16) -> Vec<String> {
+    let pki = home.pki();
+    let server = pki.pair("server");
+    let store = pki.pair("etcd-client");
+    let proxy = pki.pair("front-proxy-client");
+    let accounts = pki.service_accounts();
+    let mut flags = vec![
+        "--bind-address=127.0.0.1".to_owned(),
+        // Without a node nobody could reach the `kubernetes` Service, and loopback may not be an endpoint.
+        "--advertise-address=127.0.0.1".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+        format!("--secure-port={port}"),
+        path("--tls-cert-file", &server.cert),
+        path("--tls-private-key-file", &server.key),
+        path("--client-ca-file", &pki.authority_cert("ca")),
+        format!("--etcd-servers=https://127.0.0.1:{etcd_port}"),
+        path("--etcd-cafile", &pki.authority_cert("etcd-ca")),
+        path("--etcd-certfile", &store.cert),
+        path("--etcd-keyfile", &store.key),
+        format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+        "--authorization-mode=Node,RBAC".to_owned(),
+        "--enable-admission-plugins=NodeRestriction".to_owned(),
+        // ValidatingAdmissionPolicy is on by itself; its mutating sister is still behind these two.
+        "--feature-gates=MutatingAdmissionPolicy=true".to_owned(),
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true".to_owned(),
+        "--allow-privileged=true".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
+        path("--service-account-key-file", &accounts.cert),
+        path("--service-account-signing-key-file", &accounts.key),
+        path("--requestheader-client-ca-file", &pki.authority_cert("front-proxy-ca")),
+        "--requestheader-allowed-names=front-proxy-client".to_owned(),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        path("--proxy-client-cert-file", &proxy.cert),
+        path("--proxy-client-key-file", &proxy.key),
+    ];
+    if options.audit {
+        flags.push(path("--audit-policy-file", &home.audit_policy()));
+        flags.push(path("--audit-log-path", &home.audit_log()));
+        // An answer is given only once it is in the log: who counts writes there misses none.
+        flags.push("--audit-log-mode=blocking-strict".to_owned());
+    }
+    flags.extend(options.api_server_flags.iter().cloned());
+    flags
+}
+
+fn controller_manager(home: &Home, port: u16) -> Vec<String> {
+    let pki = home.pki();
+    let authority = pki.pair("ca");
+    let mut flags = client(home, "controller-manager", port);
+    flags.extend([
+        // Each controller as its own ServiceAccount, with the rights it has in a real cluster.
+        "--use-service-account-credentials=true".to_owned(),
+        path("--service-account-private-key-file", &pki.service_accounts().key),
+        path("--root-ca-file", &authority.cert),
+        path("--cluster-signing-cert-file", &authority.cert),
+        path("--cluster-signing-key-file", &authority.key),
+        format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+        // The default of 20 requests a second would measure the controller manager, not us.
+        "--kube-api-qps=200".to_owned(),
+        "--kube-api-burst=400".to_owned(),
+    ]);
+    flags
+}
+
+/// What the controller manager and the scheduler have in common.
+fn client(home: &Home, identity: &str, port: u16) -> Vec<String> {
+    let pki = home.pki();
+    let server = pki.pair("server");
+    let kubeconfig = home.kubeconfig_of(identity);
+    vec![
+        path("--kubeconfig", &kubeconfig),
+        path("--authentication-kubeconfig", &kubeconfig),
+        path("--authorization-kubeconfig", &kubeconfig),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+        path("--tls-cert-file", &server.cert),
+        path("--tls-private-key-file", &server.key),
+        // There is one of each, so nobody to elect: work begins at once.
+        "--leader-elect=false".to_owned(),
+    ]
+}
+
+fn path(flag: &str, path: &Path) -> String {
+    format!("{flag}={}", path.display())
+}

@@ -1,0 +1,271 @@
+//! The Go toolchain: finding it, building with it, and saying clearly why it failed.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::catalogue::Recipe;
+use crate::path_lookup;
+use crate::progress::Step;
+
+/// Everything that decides what comes out of a build, apart from the sources: part of the cache key.
+pub(crate) const BUILD_SETTINGS: [(&str, &str); 4] = [
+    ("CGO_ENABLED", "0"),
+    ("GOFLAGS", "-mod=readonly -buildvcs=false"),
+    // The Go at hand or none: never one downloaded behind our back.
+    ("GOTOOLCHAIN", "local"),
+    // No work space above this repository has a say.
+    ("GOWORK", "off"),
+];
+
+/// A Go that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Toolchain {
+    program: PathBuf,
+    /// E.g. `1.26.8`.
+    pub(crate) version: String,
+    /// E.g. `linux/amd64`.
+    pub(crate) target: String,
+}
+
+impl Toolchain {
+    /// The Go on the path.
+    pub(crate) async fn find() -> anyhow::Result<Self> {
+        let program = path_lookup("go").context(
+            "Go is not found: it builds the components of the sandbox. Install it from \
+             https://go.dev/dl or with your package manager, and put it on the PATH.",
+        )?;
+        let output = settled(&mut Command::new(&program))
+            .args(["env", "GOVERSION", "GOOS", "GOARCH"])
+            .output()
+            .await
+            .with_context(|| format!("Cannot run {}", program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut lines = text.lines().map(str::trim);
+        let (Some(version), Some(os), Some(arch)) = (lines.next(), lines.next(), lines.next()) else {
+            bail!("{} does not work: {}", program.display(), String::from_utf8_lossy(&output.stderr).trim());
+        };
+        Ok(Self { version: version.trim_start_matches("go").to_owned(), target: format!("{os}/{arch}"), program })
+    }
+
+    /// # Errors
+    /// This Go is older than the component asks for.
+    pub(crate) fn serves(&self, recipe: &Recipe) -> anyhow::Result<()> {
+        if numbers(&self.version) < numbers(&recipe.go) {
+            bail!(
+                "Go {} is too old: {} {} needs Go {} or later. Install a newer one from https://go.dev/dl.",
+                self.version,
+                recipe.name,
+                recipe.version,
+                recipe.go
+            );
+        }
+        Ok(())
+    }
+
+    /// Builds all programs of a component into a directory.
+    pub(crate) async fn build(&self, recipe: &Recipe, out: &Path, step: &mut Step) -> anyhow::Result<()> {
+        step.announce(&format!("{}: looking at what to compile", recipe.version));
+        let total = self.count_stale(recipe, step).await?;
+        step.announce(&format!("{}: compiling {total} packages", recipe.version));
+
+        let mut compiled = 0_usize;
+        for (output, packages) in invocations(recipe, out) {
+            let mut command = self.command(recipe);
+            command
+                .args(["build", "-v", "-trimpath", "-ldflags"])
+                .arg(recipe.linker_flags())
+                .arg("-o")
+                .arg(output)
+                .args(packages);
+            run(command, recipe, |event| match event {
+                Event::Tick => {
+                    step.update(&format!("{compiled} of {total} packages"));
+                }
+                Event::Output(_) => {}
+                // With -v every compiled package is one word; all else is a message.
+                Event::Message(line) => {
+                    compiled += usize::from(!line.contains(char::is_whitespace));
+                }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// How many packages have to be compiled: those that Go's own cache lacks. Fetches the modules.
+    async fn count_stale(&self, recipe: &Recipe, step: &mut Step) -> anyhow::Result<usize> {
+        let mut command = self.command(recipe);
+        command
+            .args(["list", "-deps", "-trimpath", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"])
+            .args(recipe.binaries().values());
+        let (mut stale, mut fetched) = (0_usize, 0_usize);
+        run(command, recipe, |event| match event {
+            Event::Tick if fetched > 0 => {
+                step.update(&format!("{fetched} modules downloaded"));
+            }
+            Event::Tick => step.update("looking at what to compile"),
+            Event::Output(line) => stale += usize::from(!line.is_empty()),
+            Event::Message(line) => fetched += usize::from(line.starts_with("go: downloading")),
+        })
+        .await?;
+        Ok(stale)
+    }
+
+    fn command(&self, recipe: &Recipe) -> Command {
+        let mut command = Command::new(&self.program);
+        settled(&mut command)
+            .current_dir(&recipe.dir)
+            // Compilers are short-lived: not collecting garbage saves a quarter of the time.
+            .env("GOGC", "off");
+        command
+    }
+}
+
+fn settled(command: &mut Command) -> &mut Command {
+    command.envs(BUILD_SETTINGS).env_remove("GOOS").env_remove("GOARCH").env_remove("GOEXPERIMENT")
+}
+
+/// Go names a program after the last part of its package: where all names agree one call builds them all
+/// and compiles what they share once; otherwise one call each.
+fn invocations<'a>(recipe: &'a Recipe, out: &Path) -> Vec<(PathBuf, Vec<&'a str>)> {
+    let binaries = recipe.binaries();
+    let agree = binaries.iter().all(|(name, package)| package.rsplit('/').next() == Some(name));
+    if agree {
+        // The empty last part makes it a directory to Go even while it does not exist.
+        let packages = binaries.values().map(String::as_str).collect();
+        return vec![(out.join(""), packages)];
+    }
+    binaries.iter().map(|(name, package)| (out.join(name), vec![package.as_str()])).collect()
+}
+
+enum Event<'a> {
+    Output(&'a str),
+    Message(&'a str),
+    Tick,
+}
+
+/// Runs Go to its end, telling of each line and ten times a second that time passes.
+async fn run(mut command: Command, recipe: &Recipe, mut hear: impl FnMut(Event<'_>)) -> anyhow::Result<()> {
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .context("Cannot run go")?;
+    let mut guard = Interrupted(child);
+    let mut output = lines(guard.0.stdout.take().context("go has no output")?);
+    let mut messages = lines(guard.0.stderr.take().context("go has no messages")?);
+    let mut said = Vec::new();
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    let (mut output_ended, mut messages_ended) = (false, false);
+    while !(output_ended && messages_ended) {
+        tokio::select! {
+            line = output.next_line(), if !output_ended => match line? {
+                Some(line) => hear(Event::Output(&line)),
+                None => output_ended = true,
+            },
+            line = messages.next_line(), if !messages_ended => match line? {
+                Some(line) => {
+                    hear(Event::Message(&line));
+                    said.push(line);
+                }
+                None => messages_ended = true,
+            },
+            _ = ticks.tick() => hear(Event::Tick),
+        }
+    }
+    let status = guard.0.wait().await?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(explain(recipe, &said))
+}
+
+fn lines<R: AsyncRead + Unpin>(from: R) -> tokio::io::Lines<BufReader<R>> {
+    BufReader::new(from).lines()
+}
+
+/// A Go that is interrupted when nobody waits for it any more: it then removes its own temporary files,
+/// which it could not if it were killed.
+struct Interrupted(Child);
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        let Some(group) = self.0.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) else {
+            return;
+        };
+        let _ = kill_process_group(group, Signal::INT);
+        for _ in 0..200 {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// One sentence for the causes that people can cure, and Go's own words for the rest.
+fn explain(recipe: &Recipe, said: &[String]) -> anyhow::Error {
+    let has = |needles: &[&str]| said.iter().find(|line| needles.iter().any(|needle| line.contains(needle)));
+    let name = &recipe.name;
+    if has(&["no space left on device", "disk quota exceeded"]).is_some() {
+        return no_space(name);
+    }
+    if let Some(line) = has(&[
+        "module lookup disabled by GOPROXY=off",
+        "dial tcp",
+        "no such host",
+        "connection refused",
+        "i/o timeout",
+        "TLS handshake",
+        "proxyconnect",
+    ]) {
+        return anyhow!(
+            "The sources of {name} could not be downloaded: this needs access to a Go module proxy once. \
+             Check the network and GOPROXY, or copy a filled cache to OPCORE_CACHE. Go said: {}",
+            line.trim()
+        );
+    }
+    let last = &said[said.len().saturating_sub(12)..];
+    anyhow!("Building {name} failed. Go said:\n  {}", last.join("\n  "))
+}
+
+/// The sentence for a full disk.
+pub(crate) fn no_space(name: &str) -> anyhow::Error {
+    anyhow!(
+        "No space is left on the disk to build {name}: all components together need about 5 GB while \
+         they are built. Free some, or set OPCORE_CACHE (the results), GOCACHE, GOMODCACHE and TMPDIR \
+         (Go's own files) to directories on a larger disk."
+    )
+}
+
+/// `1.26.8` → `[1, 26, 8]`; what is no number (`rc1`) counts as its leading digits.
+fn numbers(version: &str) -> Vec<u32> {
+    version
+        .split('.')
+        .map(|part| {
+            let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+            part[..end].parse().unwrap_or(0)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert!(numbers("1.9.0") < numbers("1.25.0"));
+        assert!(numbers("1.25rc1") < numbers("1.25.1"));
+        assert!(numbers("1.26.8") >= numbers("1.25.0"));
+    }
+}

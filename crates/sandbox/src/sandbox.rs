@@ -1,0 +1,295 @@
+//! What a test asks for: a control plane, a client, a namespace of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, anyhow, bail};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client, Config};
+use tokio::sync::{OnceCell, oneshot};
+
+use crate::binaries::Binaries;
+use crate::control_plane::{ControlPlane, Nobody};
+use crate::home::Home;
+use crate::launch::Lifetime;
+use crate::process::ProcessId;
+use crate::progress::Progress;
+use crate::scratch::Scratch;
+use crate::{Component, kubeconfig, probe};
+
+/// How a control plane is started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Write a line of JSON for every request to [`Sandbox::audit_log`], before it is answered.
+    pub audit: bool,
+    /// Let etcd wait for the disk, as a real one does. Slower: for honest benchmarks.
+    pub durable: bool,
+    /// The port of the API server; a free one when not given.
+    pub port: Option<u16>,
+    /// More flags for the API server, e.g. `--watch-cache=false`.
+    pub api_server_flags: Vec<String>,
+}
+
+/// How [`Sandbox::stop`] ends a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Asks it to end in good order, and insists after half a minute.
+    Term,
+    /// Ends it at once, as a crash would.
+    Kill,
+}
+
+/// A control plane for tests.
+///
+/// # Guarantees
+/// - One that was started here ends with this process, even when this is killed, and leaves no file.
+/// - It is ready to be used: the API server, the controller manager and the scheduler work, and the
+///   namespace `default` has its ServiceAccount.
+pub struct Sandbox {
+    place: Place,
+}
+
+enum Place {
+    /// Started by this process. The order matters: processes end before their files go.
+    Own { plane: ControlPlane, kubeconfig: PathBuf, _scratch: Scratch },
+    /// One that was there before.
+    Given {
+        kubeconfig: PathBuf,
+        binaries: Binaries,
+        /// Known when it is a sandbox that `sandbox run` started.
+        home: Option<Home>,
+        audit: bool,
+    },
+}
+
+/// On namespaces in a cluster that is not ours: the process that made them.
+const OWNER_LABEL: &str = "sandbox.opcore.dev/run";
+
+impl Sandbox {
+    /// The control plane that all tests of this process share.
+    ///
+    /// It is the cluster of `OPCORE_KUBECONFIG` when that is set: `sandbox run` sets it, so that one
+    /// control plane serves a whole test run. `KUBECONFIG` is ignored on purpose: tests must not run
+    /// against whatever cluster somebody worked with last. Otherwise one is started on first use.
+    ///
+    /// May be called from any number of tests at once, each with a runtime of its own.
+    ///
+    /// # Errors
+    /// It cannot be started. All callers are told, none tries again.
+    pub async fn shared() -> anyhow::Result<&'static Self> {
+        static SHARED: OnceCell<Result<Sandbox, String>> = OnceCell::const_new();
+        let shared = SHARED
+            .get_or_init(|| async {
+                let sandbox = match crate::env_path("OPCORE_KUBECONFIG") {
+                    Some(path) => Self::given(path).await,
+                    None => Self::start(Options::default()).await,
+                };
+                sandbox.map_err(|error| format!("{error:#}"))
+            })
+            .await;
+        shared.as_ref().map_err(|error| anyhow!(error.clone()))
+    }
+
+    /// Starts one of its own, for tests that stop or restart components or count requests.
+    ///
+    /// Dropped, it ends and its files are removed. The components are built first when they never were.
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
+        on_a_thread(|| async move {
+            let binaries = Binaries::for_control_plane(Progress::of_builds()).await?;
+            Self::start_with(options, binaries).await
+        })
+        .await
+    }
+
+    pub(crate) async fn start_with(options: Options, binaries: Binaries) -> anyhow::Result<Self> {
+        let scratch = Scratch::create()?;
+        let plane = ControlPlane::start(scratch.home(), binaries, options, Lifetime::WithThisProcess, &Nobody).await?;
+        Ok(Self { place: Place::Own { kubeconfig: plane.home().kubeconfig(), plane, _scratch: scratch } })
+    }
+
+    async fn given(path: PathBuf) -> anyhow::Result<Self> {
+        let sandbox = Self {
+            place: Place::Given {
+                binaries: Binaries::at_hand(),
+                home: crate::env_path("OPCORE_SANDBOX_HOME").map(Home::at).filter(|home| home.kubeconfig() == path),
+                audit: std::env::var_os("OPCORE_SANDBOX_AUDIT").is_some(),
+                kubeconfig: path,
+            },
+        };
+        let client = sandbox.client().await?;
+        client.apiserver_version().await.with_context(|| {
+            format!("The cluster of OPCORE_KUBECONFIG ({}) does not answer", sandbox.kubeconfig().display())
+        })?;
+        if sandbox.is_foreign() {
+            remove_namespaces_of_ended_runs(&client).await;
+        }
+        Ok(sandbox)
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        match &self.place {
+            Place::Own { kubeconfig, .. } | Place::Given { kubeconfig, .. } => kubeconfig,
+        }
+    }
+
+    /// A new client of the administrator, on the runtime of the caller.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+
+    /// The administrator's configuration, to build a client with layers of one's own.
+    pub async fn config(&self) -> anyhow::Result<Config> {
+        let mut config = kubeconfig::load(self.kubeconfig()).await?;
+        if !self.is_foreign() {
+            // It is on this machine, whatever proxy leads elsewhere.
+            config.proxy_url = None;
+        }
+        Ok(config)
+    }
+
+    /// A fresh namespace whose name begins with `prefix`, ready for pods.
+    ///
+    /// It stays, as evidence, until the sandbox goes as a whole. In a cluster of `OPCORE_KUBECONFIG` it
+    /// carries the label `sandbox.opcore.dev/run` and is removed by the next run on the same machine.
+    pub async fn namespace(&self, prefix: &str) -> anyhow::Result<String> {
+        let client = self.client().await?;
+        let labels = self.is_foreign().then(|| BTreeMap::from([(OWNER_LABEL.to_owned(), this_run())]));
+        let namespace = Namespace {
+            metadata: ObjectMeta { generate_name: Some(format!("{prefix}-")), labels, ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        let created = Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .with_context(|| format!("Cannot create a namespace {prefix}-…"))?;
+        let name = created.metadata.name.unwrap_or_default();
+        probe::default_account(&client, &name).await?;
+        Ok(name)
+    }
+
+    /// Ends a component and returns when it is gone. One that does not run is no error.
+    ///
+    /// # Errors
+    /// The cluster was not started by this process.
+    pub async fn stop(&self, component: Component, signal: Signal) -> anyhow::Result<()> {
+        self.plane()?.stop(component, signal).await
+    }
+
+    /// Ends a component if it runs, and starts it again with the same port, data and certificates.
+    /// Returns when it does its work.
+    ///
+    /// # Errors
+    /// The cluster was not started by this process, or the component does not become ready.
+    pub async fn restart(&self, component: Component) -> anyhow::Result<()> {
+        self.plane()?.restart(component).await
+    }
+
+    /// Where requests are logged, when [`Options::audit`] asked for it.
+    pub fn audit_log(&self) -> Option<PathBuf> {
+        match &self.place {
+            Place::Own { plane, .. } => plane.options().audit.then(|| plane.home().audit_log()),
+            Place::Given { home, audit, .. } => home.as_ref().filter(|_| *audit).map(Home::audit_log),
+        }
+    }
+
+    /// The log of a component; `None` for a cluster that is no sandbox.
+    pub fn log(&self, component: Component) -> Option<PathBuf> {
+        match &self.place {
+            Place::Own { plane, .. } => Some(plane.home().log(component)),
+            Place::Given { home, .. } => home.as_ref().map(|home| home.log(component)),
+        }
+    }
+
+    /// The file of a program such as `kubectl`, where there is one.
+    pub fn bin(&self, name: &str) -> Option<PathBuf> {
+        let binaries = match &self.place {
+            Place::Own { plane, .. } => plane.binaries(),
+            Place::Given { binaries, .. } => binaries,
+        };
+        match binaries.get(name) {
+            Ok(path) => Some(path.to_owned()),
+            Err(_) => crate::path_lookup(name),
+        }
+    }
+
+    /// The numbers of the processes that this one started.
+    pub fn pids(&self) -> BTreeMap<Component, u32> {
+        match &self.place {
+            Place::Own { plane, .. } => {
+                plane.processes().into_iter().map(|(component, process)| (component, process.pid)).collect()
+            }
+            Place::Given { .. } => BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn plane(&self) -> anyhow::Result<&ControlPlane> {
+        match &self.place {
+            Place::Own { plane, .. } => Ok(plane),
+            Place::Given { .. } => bail!(
+                "The components of a cluster given by OPCORE_KUBECONFIG cannot be stopped: \
+                 use Sandbox::start in tests that do so."
+            ),
+        }
+    }
+
+    /// Whether somebody else's objects may be in it.
+    fn is_foreign(&self) -> bool {
+        matches!(&self.place, Place::Given { home: None, .. })
+    }
+}
+
+/// Runs work on a thread and a runtime of its own: nothing blocks the caller's runtime, and what is
+/// made does not depend on how long that one lives. A result that nobody waits for is dropped.
+async fn on_a_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let (send, receive) = oneshot::channel();
+    thread::Builder::new().name("sandbox-start".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let result = match runtime {
+            Ok(runtime) => runtime.block_on(work()),
+            Err(error) => Err(error.into()),
+        };
+        drop(send.send(result));
+    })?;
+    receive.await.context("The start of the sandbox panicked")?
+}
+
+/// Machine, process and its start, as a label value.
+fn this_run() -> String {
+    let start = ProcessId::of(std::process::id()).map_or(0, |id| id.started());
+    format!("{}.{}.{start}", machine(), std::process::id())
+}
+
+fn machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let name = name.trim_matches('-');
+    if name.is_empty() { "unnamed".to_owned() } else { name.chars().take(30).collect() }
+}
+
+/// Best effort: a run that could not clean up is no reason for the next one to fail.
+async fn remove_namespaces_of_ended_runs(client: &Client) {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let Ok(found) = api.list_metadata(&ListParams::default().labels(OWNER_LABEL)).await else {
+        return;
+    };
+    for namespace in found {
+        let Some(run) = namespace.metadata.labels.as_ref().and_then(|l| l.get(OWNER_LABEL)) else {
+            continue;
+        };
+        let ended = run
+            .strip_prefix(&format!("{}.", machine()))
+            .and_then(|rest| rest.split_once('.'))
+            .and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse::<u64>().ok()?)))
+            .is_some_and(|(pid, start)| ProcessId::of(pid).is_none_or(|now| now.started() != start));
+        if let (true, Some(name)) = (ended, &namespace.metadata.name) {
+            let _ = api.delete(name, &DeleteParams::background()).await;
+        }
+    }
+}
