@@ -60,6 +60,10 @@ impl Binaries {
         Self(found.collect())
     }
 
+    pub(crate) fn files(&self) -> &BTreeMap<String, PathBuf> {
+        &self.0
+    }
+
     pub(crate) fn get(&self, name: &str) -> anyhow::Result<&Path> {
         self.0.get(name).map(PathBuf::as_path).with_context(|| format!("This sandbox has no {name}"))
     }
@@ -75,6 +79,12 @@ impl Binaries {
         let inherited = std::env::var_os("PATH").unwrap_or_default();
         dirs.extend(std::env::split_paths(&inherited));
         Ok(std::env::join_paths(dirs)?)
+    }
+}
+
+impl From<BTreeMap<String, PathBuf>> for Binaries {
+    fn from(files: BTreeMap<String, PathBuf>) -> Self {
+        Self(files)
     }
 }
 

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::catalogue::{Recipe, hex};
 use crate::golang::{self, BUILD_SETTINGS, Toolchain};
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 
 /// The directory that holds the entries.
 #[derive(Clone, Debug)]
@@ -98,8 +98,10 @@ impl Cache {
             }
             Condition::Absent => {}
             Condition::Corrupt(what) => {
-                progress
-                    .say(&recipe.name, &format!("the cached build is damaged ({what}): it is removed and built anew"));
+                progress::say(
+                    &recipe.name,
+                    &format!("the cached build is damaged ({what}): it is removed and built anew"),
+                );
                 self.discard(&entry)?;
             }
         }

@@ -146,7 +146,7 @@ impl Recipe {
             .with_context(|| format!("Cannot read {}", self.dir.display()))?;
         files.retain(|path| {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
-            name.ends_with(".go") || ["go.mod", "go.sum", "component.yaml"].contains(&name)
+            path.extension().is_some_and(|e| e == "go") || ["go.mod", "go.sum", "component.yaml"].contains(&name)
         });
         files.sort();
         let mut digest = Sha256::new();

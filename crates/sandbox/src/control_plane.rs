@@ -54,8 +54,17 @@ struct Part {
 
 /// Why a component is not ready.
 enum Failure {
-    PortTaken,
+    PortTaken(u16),
     Other(anyhow::Error),
+}
+
+impl From<Failure> for anyhow::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::PortTaken(port) => port_in_use(port),
+            Failure::Other(error) => error,
+        }
+    }
 }
 
 impl ControlPlane {
@@ -74,14 +83,10 @@ impl ControlPlane {
         {
             return Err(port_in_use(port));
         }
-        let preparing = (home.clone(), options.clone());
-        tokio::task::spawn_blocking(move || {
-            let (home, options) = preparing;
-            home.create()?;
-            home.pki().create()?;
-            flags::write_files(&home, &options)
-        })
-        .await??;
+        // Not on another thread: a cancelled start must not go on writing files behind our back.
+        home.create()?;
+        home.pki().create()?;
+        flags::write_files(&home, &options)?;
 
         let plane = Self { home, binaries, options, lifetime, parts: Mutex::default() };
         plane.bring_up(Component::Etcd, observer).await?;
@@ -141,16 +146,10 @@ impl ControlPlane {
     pub(crate) async fn restart(&self, component: Component) -> anyhow::Result<()> {
         self.stop(component, Signal::Term).await?;
         self.spawn(component, &Nobody)?;
-        self.until_ready(component).await.map_err(|failure| match failure {
-            Failure::PortTaken => port_in_use(self.port(component)),
-            Failure::Other(error) => error,
-        })?;
+        self.until_ready(component).await?;
         if component == Component::Etcd {
             // The API server needs a moment to notice that its store is back.
-            self.until_ready(Component::ApiServer).await.map_err(|failure| match failure {
-                Failure::PortTaken => port_in_use(self.port(Component::ApiServer)),
-                Failure::Other(error) => error,
-            })?;
+            self.until_ready(Component::ApiServer).await?;
         }
         Ok(())
     }
@@ -175,12 +174,9 @@ impl ControlPlane {
                     observer.ready(component, started.elapsed());
                     return Ok(());
                 }
-                Err(Failure::Other(error)) => return Err(error),
-                Err(Failure::PortTaken) => {
-                    if let Some(port) = wanted {
-                        return Err(port_in_use(port));
-                    }
-                }
+                // Somebody was faster: another port, unless this one was asked for.
+                Err(Failure::PortTaken(_)) if wanted.is_none() => {}
+                Err(failure) => return Err(failure.into()),
             }
         }
         Err(anyhow!(
@@ -223,11 +219,11 @@ impl ControlPlane {
                 return Ok(());
             };
             if Instant::now() > deadline {
-                return Err(Failure::Other(lack.context(format!(
-                    "{component} is not ready after {} s.{}",
+                return Err(Failure::Other(anyhow!(
+                    "{component} is not ready after {} s: {lack:#}.{}",
                     PATIENCE.as_secs(),
                     self.last_words(component)
-                ))));
+                )));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -240,7 +236,9 @@ impl ControlPlane {
         };
         match ended {
             None => Ok(()),
-            Some(_) if self.output(component).contains("address already in use") => Err(Failure::PortTaken),
+            Some(_) if self.output(component).contains("address already in use") => {
+                Err(Failure::PortTaken(self.port(component)))
+            }
             Some(status) => Err(Failure::Other(anyhow!(
                 "{component} ended with {status} before it was ready.{}",
                 self.last_words(component)

@@ -8,6 +8,7 @@ use anyhow::Context;
 
 use crate::Component;
 use crate::pki::Pki;
+use crate::process::{self, ProcessId};
 
 /// The directory of one sandbox. Everything that belongs to it is inside.
 #[derive(Clone, Debug)]
@@ -77,5 +78,11 @@ impl Home {
     /// The mark in the environment of every process of this sandbox.
     pub(crate) fn mark(&self) -> (&'static str, &Path) {
         ("OPCORE_SANDBOX_COMPONENT_OF", &self.dir)
+    }
+
+    /// The processes that carry the mark, whether or not anybody wrote them down.
+    pub(crate) fn marked_processes(&self) -> Vec<ProcessId> {
+        let (name, value) = self.mark();
+        process::with_environment(&format!("{name}={}", value.display()))
     }
 }

@@ -19,6 +19,7 @@
 mod binaries;
 mod cache;
 mod catalogue;
+pub mod cli;
 mod component;
 mod control_plane;
 mod flags;
@@ -33,6 +34,7 @@ mod process;
 mod progress;
 mod sandbox;
 mod scratch;
+mod state;
 
 use std::path::PathBuf;
 

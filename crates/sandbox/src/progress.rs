@@ -34,11 +34,11 @@ impl Progress {
     pub(crate) fn short_step(self, name: &str) -> Step {
         Step::new(name, self.terminal, self.quiet)
     }
+}
 
-    /// A line about something that is no step.
-    pub(crate) fn say(self, name: &str, text: &str) {
-        write(&format!("{name:<WIDTH$} {text}\n"));
-    }
+/// A line about something that is no step.
+pub(crate) fn say(name: &str, text: &str) {
+    write(&format!("{name:<WIDTH$} {text}\n"));
 }
 
 const WIDTH: usize = 24;

@@ -195,12 +195,14 @@ impl Sandbox {
         }
     }
 
-    /// The log of a component; `None` for a cluster that is no sandbox.
-    pub fn log(&self, component: Component) -> Option<PathBuf> {
-        match &self.place {
-            Place::Own { plane, .. } => Some(plane.home().log(component)),
-            Place::Given { home, .. } => home.as_ref().map(|home| home.log(component)),
-        }
+    /// The log of a component. A cluster that is no sandbox keeps its logs to itself: there it is
+    /// `/dev/null`, which can be read and holds nothing.
+    pub fn log(&self, component: Component) -> PathBuf {
+        let home = match &self.place {
+            Place::Own { plane, .. } => Some(plane.home()),
+            Place::Given { home, .. } => home.as_ref(),
+        };
+        home.map_or_else(|| "/dev/null".into(), |home| home.log(component))
     }
 
     /// The file of a program such as `kubectl`, where there is one.

@@ -32,7 +32,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn create() -> anyhow::Result<Self> {
-        let parent = std::env::temp_dir();
+        let parent = std::path::absolute(std::env::temp_dir())?;
         sweep(&parent);
         let create = || -> io::Result<Self> {
             let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent)?;
@@ -91,10 +91,8 @@ fn sweep(parent: &Path) {
                 .is_ok_and(|t| t.elapsed().is_ok_and(|age| age > Duration::from_mins(10))),
         };
         if abandoned {
-            let (mark, value) = home.mark();
-            let left = process::with_environment(&format!("{mark}={}", value.display()));
             // Another user's cannot be ended nor removed, and is not ours to complain about.
-            let _ = process::end(&left, Duration::ZERO);
+            let _ = process::end(&home.marked_processes(), Duration::ZERO);
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,0 +1,171 @@
+//! `exec`, `run`, `logs`.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Exec, Logs, Run, interruptible, lifecycle, style};
+use crate::binaries::Binaries;
+use crate::home::Home;
+use crate::progress::{Progress, human};
+use crate::{Component, Options, Sandbox};
+
+pub(super) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
+    let existing = lifecycle::usable(&args.which.name)?;
+    let mut command = prepared(&args.command, &existing.home.kubeconfig(), &Binaries::from(existing.state.programs))?;
+    announce(&mut command, &existing.home, existing.state.audit);
+    // Only a failure comes back: the command takes the place of this process.
+    let error = command.exec();
+    Ok(not_started(&args.command, &error))
+}
+
+pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
+    let given = crate::env_path("OPCORE_KUBECONFIG");
+    let (command, sandbox) = if let Some(kubeconfig) = given {
+        (prepared(&args.command, &kubeconfig, &Binaries::at_hand())?, None)
+    } else {
+        let progress = Progress::to_people();
+        let options = Options { audit: args.settings.audit, durable: args.settings.durable, ..Options::default() };
+        let start = async {
+            let binaries = Binaries::for_control_plane(progress).await?;
+            let started = std::time::Instant::now();
+            let sandbox = Sandbox::start_with(options, binaries.clone()).await?;
+            eprintln!("Control plane ready after {}.", human(started.elapsed()));
+            anyhow::Ok((sandbox, binaries))
+        };
+        let (sandbox, binaries) = interruptible(start).await?;
+        let mut command = prepared(&args.command, sandbox.kubeconfig(), &binaries)?;
+        announce(&mut command, sandbox.plane()?.home(), args.settings.audit);
+        (command, Some(sandbox))
+    };
+
+    // From here on signals are the command's business: we stay until it has ended, to end the rest.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut child = match tokio::process::Command::from(command).spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(not_started(&args.command, &error)),
+    };
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let forward = |signal| {
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+        }
+    };
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status?,
+            // Ctrl-C in a terminal reaches the command by itself; it must not get it twice.
+            _ = interrupt.recv() => if !at_a_terminal() { forward(Signal::INT) },
+            _ = terminate.recv() => forward(Signal::TERM),
+            _ = hangup.recv() => forward(Signal::HUP),
+        }
+    };
+    drop(sandbox);
+    Ok(exit_code(status))
+}
+
+pub(super) fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
+    let existing = lifecycle::usable(&args.which.name)?;
+    let path = if args.component == "audit" {
+        if !existing.state.audit {
+            bail!("Sandbox {} keeps no audit log: start one with `sandbox up --audit`.", existing.name);
+        }
+        existing.home.audit_log()
+    } else {
+        existing.home.log(args.component.parse::<Component>()?)
+    };
+    match print(&path, args) {
+        // The reader of a pipe has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error).with_context(|| format!("Cannot read {}", path.display())),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn print(path: &Path, args: &Logs) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let mut file = File::open(path)?;
+    if let Some(lines) = args.lines {
+        let start = start_of_last(lines, &mut file)?;
+        file.seek(SeekFrom::Start(start))?;
+    }
+    loop {
+        io::copy(&mut file, &mut out)?;
+        out.flush()?;
+        if !args.follow || !path.exists() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Where the last lines of a file begin.
+fn start_of_last(lines: usize, file: &mut File) -> io::Result<u64> {
+    let mut content = Vec::new();
+    file.read_to_end(&mut content)?;
+    let body = content.strip_suffix(b"\n").unwrap_or(&content);
+    let start = body
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|(_, byte)| **byte == b'\n')
+        .nth(lines.saturating_sub(1))
+        .map_or(0, |(at, _)| at + 1);
+    let start = if lines == 0 { content.len() } else { start };
+    Ok(start as u64)
+}
+
+/// A command that finds the cluster and the programs.
+fn prepared(command: &[OsString], kubeconfig: &Path, binaries: &Binaries) -> anyhow::Result<Command> {
+    let (program, arguments) = command.split_first().context("There is no command to run.")?;
+    let search_path = binaries.search_path()?;
+    // Found here rather than by the operating system, which would look on our own path.
+    let program = match Path::new(program).components().count() {
+        1 => std::env::split_paths(&search_path)
+            .map(|dir| dir.join(program))
+            .find(|file| file.is_file())
+            .unwrap_or_else(|| PathBuf::from(program)),
+        _ => PathBuf::from(program),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env("KUBECONFIG", kubeconfig).env("OPCORE_KUBECONFIG", kubeconfig).env("PATH", search_path);
+    Ok(command)
+}
+
+/// Tells tests inside that the cluster is a sandbox, and where its logs are.
+fn announce(command: &mut Command, home: &Home, audit: bool) {
+    command.env("OPCORE_SANDBOX_HOME", home.dir());
+    if audit {
+        command.env("OPCORE_SANDBOX_AUDIT", "1");
+    }
+}
+
+/// As a shell reports it.
+fn not_started(command: &[OsString], error: &io::Error) -> ExitCode {
+    let name = command.first().map(|c| c.to_string_lossy()).unwrap_or_default();
+    eprintln!("{} Cannot run {name}: {error}", style::error("sandbox:"));
+    match error.kind() {
+        ErrorKind::NotFound => ExitCode::from(127),
+        _ => ExitCode::from(126),
+    }
+}
+
+/// As a shell reports it: 128 and the signal for a command that was ended by one.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).and_then(|code| u8::try_from(code).ok());
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn at_a_terminal() -> bool {
+    io::IsTerminal::is_terminal(&io::stdin())
+}

@@ -1,0 +1,273 @@
+//! `up`, `down`, `list`, `status`, `kubeconfig`.
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use jiff::Timestamp;
+
+use super::{Down, Up, style};
+use crate::binaries::Binaries;
+use crate::control_plane::{ControlPlane, Observer};
+use crate::home::Home;
+use crate::launch::Lifetime;
+use crate::process::ProcessId;
+use crate::progress::{Progress, human};
+use crate::state::{self, Existing, Health, Phase, Record, Sandboxes, State};
+use crate::{Component, Options};
+
+pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
+    let name = &args.which.name;
+    let sandboxes = Sandboxes::from_env()?;
+    sweep(&sandboxes)?;
+    if let Some(existing) = sandboxes.find(name)? {
+        return already_there(&existing);
+    }
+    let progress = Progress::to_people();
+    let binaries = Binaries::for_control_plane(progress).await?;
+
+    let started = Instant::now();
+    let state = State {
+        phase: Phase::Starting,
+        created: Timestamp::now(),
+        owner: std::process::id(),
+        audit: args.settings.audit,
+        components: std::collections::BTreeMap::new(),
+        programs: binaries.files().clone(),
+    };
+    let reservation = sandboxes.reserve(name, &state)?;
+    let diary = Diary { home: reservation.home().clone(), state: Mutex::new(state), times: Mutex::default() };
+    let options =
+        Options { audit: args.settings.audit, durable: args.settings.durable, port: args.port, ..Options::default() };
+    let plane = {
+        let home = reservation.home().clone();
+        let start = ControlPlane::start(home, binaries, options, Lifetime::UntilDown, &diary);
+        let mut start = std::pin::pin!(start);
+        let mut step = progress.short_step(name);
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            tokio::select! {
+                result = &mut start => break result?,
+                _ = ticks.tick() => step.update(&format!("starting {}", diary.waits_for())),
+            }
+        }
+    };
+    let mut state = diary.state();
+    state.phase = Phase::Running;
+    reservation.complete(&state)?;
+    let kubeconfig = plane.home().kubeconfig();
+    plane.detach();
+
+    let option = which_option(name);
+    println!(
+        "{} after {} {}",
+        style::good(format!("Sandbox {name} is ready")),
+        human(started.elapsed()),
+        style::faint(format!("({})", diary.breakdown()))
+    );
+    println!("  kubeconfig  {}", kubeconfig.display());
+    println!("  use it      sandbox exec{option} -- kubectl get namespaces");
+    println!("  stop it     sandbox down{option}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn already_there(existing: &Existing) -> anyhow::Result<ExitCode> {
+    let name = &existing.name;
+    let option = which_option(name);
+    match &existing.health {
+        Health::Running => {
+            println!("Sandbox {name} is already running.");
+            println!("  kubeconfig  {}", existing.home.kubeconfig().display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Health::Starting | Health::HalfStarted => {
+            bail!("Sandbox {name} is being started by process {}.", existing.state.owner)
+        }
+        Health::Broken(dead) => bail!(
+            "Sandbox {name} exists, but {}: look at it with `sandbox status{option}`, or remove it \
+             with `sandbox down{option}` and start again.",
+            does_not_run(dead)
+        ),
+    }
+}
+
+/// Writes the state down at every step, so that a start that is killed can be cleaned up after.
+struct Diary {
+    home: Home,
+    state: Mutex<State>,
+    times: Mutex<Vec<(Component, Duration)>>,
+}
+
+impl Diary {
+    fn state(&self) -> State {
+        lock(&self.state).clone()
+    }
+
+    fn waits_for(&self) -> String {
+        let ready = lock(&self.times).clone();
+        let waiting: Vec<&str> = lock(&self.state)
+            .components
+            .keys()
+            .filter(|c| ready.iter().all(|(r, _)| r != *c))
+            .map(|c| c.name())
+            .collect();
+        if waiting.is_empty() { "…".to_owned() } else { waiting.join(", ") }
+    }
+
+    fn breakdown(&self) -> String {
+        let times = lock(&self.times);
+        let parts: Vec<String> =
+            times.iter().map(|(component, took)| format!("{component} {}", human(*took))).collect();
+        parts.join(", ")
+    }
+}
+
+impl Observer for Diary {
+    fn spawned(&self, component: Component, process: &ProcessId, port: u16) -> anyhow::Result<()> {
+        let mut state = lock(&self.state);
+        let record = Record { process: process.clone(), port, started: Timestamp::now() };
+        state.components.insert(component, record);
+        state::write(&self.home, &state)
+    }
+
+    fn ready(&self, component: Component, took: Duration) {
+        lock(&self.times).push((component, took));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+pub(super) fn down(args: &Down) -> anyhow::Result<ExitCode> {
+    let sandboxes = Sandboxes::from_env()?;
+    let swept = sweep(&sandboxes)?;
+    let names = if args.all {
+        sandboxes.names()
+    } else if swept.contains(&args.which.name) {
+        Vec::new()
+    } else {
+        vec![args.which.name.clone()]
+    };
+    if args.all && names.is_empty() && swept.is_empty() {
+        println!("There is no sandbox to stop.");
+    }
+    for name in names {
+        sandboxes.remove(&sandboxes.get(&name)?)?;
+        println!("Sandbox {name} is gone.");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn list() -> anyhow::Result<ExitCode> {
+    let sandboxes = Sandboxes::from_env()?;
+    sweep(&sandboxes)?;
+    let names = sandboxes.names();
+    if names.is_empty() {
+        println!("There is no sandbox. Start one with: sandbox up");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = names.iter().map(String::len).max().unwrap_or(0).max(4);
+    println!("{}", style::faint(format!("{:<width$}  {:<10} {:<8} SERVER", "NAME", "STATE", "AGE")));
+    for name in names {
+        // One that is damaged or just went must not hide the others.
+        let existing = match sandboxes.find(&name) {
+            Ok(Some(existing)) => existing,
+            Ok(None) => continue,
+            Err(error) => {
+                println!("{name:<width$}  {}", style::bad(format!("{error:#}")));
+                continue;
+            }
+        };
+        let server = existing
+            .state
+            .components
+            .get(&Component::ApiServer)
+            .map_or_else(|| "-".to_owned(), |r| format!("https://127.0.0.1:{}", r.port));
+        let (state, note) = match &existing.health {
+            Health::Running => (style::good(format!("{:<10}", "running")), String::new()),
+            Health::Starting | Health::HalfStarted => (format!("{:<10}", "starting"), String::new()),
+            Health::Broken(dead) => (style::bad(format!("{:<10}", "broken")), format!("  {}", does_not_run(dead))),
+        };
+        let age = age(existing.state.created);
+        println!("{name:<width$}  {state} {age:<8} {server}{note}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn status(name: &str) -> anyhow::Result<ExitCode> {
+    let sandboxes = Sandboxes::from_env()?;
+    sweep(&sandboxes)?;
+    let existing = sandboxes.get(name)?;
+    let header = format!("{:<24} {:<8} {:>8} {:>6} {:>8}  UPTIME", "COMPONENT", "STATE", "PID", "PORT", "MEMORY");
+    println!("{}", style::faint(header));
+    let mut all_run = true;
+    for component in Component::ALL {
+        let Some(record) = existing.state.components.get(&component) else {
+            println!("{component:<24} {:<8}", "-");
+            all_run = false;
+            continue;
+        };
+        let alive = record.process.is_alive();
+        all_run &= alive;
+        let (state, memory, uptime) = if alive {
+            let memory = record.process.memory().map_or(0, |bytes| bytes >> 20);
+            let state = style::good(format!("{:<8}", "running"));
+            (state, format!("{memory} MiB"), age(record.started))
+        } else {
+            let state = style::bad(format!("{:<8}", "dead"));
+            (state, "-".to_owned(), "-".to_owned())
+        };
+        println!("{component:<24} {state} {:>8} {:>6} {memory:>8}  {uptime}", record.process.pid, record.port);
+    }
+    println!("kubeconfig: {}", existing.home.kubeconfig().display());
+    if all_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if existing.health != Health::Starting {
+        let option = which_option(name);
+        println!("What the dead ones said last: sandbox logs{option} COMPONENT. Remove all: sandbox down{option}");
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+pub(super) fn kubeconfig(name: &str) -> anyhow::Result<ExitCode> {
+    let existing = usable(name)?;
+    println!("{}", existing.home.kubeconfig().display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A sandbox that has started.
+pub(super) fn usable(name: &str) -> anyhow::Result<Existing> {
+    let sandboxes = Sandboxes::from_env()?;
+    sweep(&sandboxes)?;
+    let existing = sandboxes.get(name)?;
+    if existing.health == Health::Starting {
+        bail!("Sandbox {name} is still being started: try again when it is ready.");
+    }
+    Ok(existing)
+}
+
+/// Removes what killed commands left, and says so.
+fn sweep(sandboxes: &Sandboxes) -> anyhow::Result<Vec<String>> {
+    let removed = sandboxes.sweep()?;
+    for name in &removed {
+        eprintln!("Sandbox {name} was only half started, by a command that was killed: it is removed.");
+    }
+    Ok(removed)
+}
+
+fn does_not_run(dead: &[Component]) -> String {
+    let names: Vec<&str> = dead.iter().map(|c| c.name()).collect();
+    let verb = if names.len() == 1 { "does" } else { "do" };
+    format!("{} {verb} not run", names.join(", "))
+}
+
+fn which_option(name: &str) -> String {
+    if name == "default" { String::new() } else { format!(" --name {name}") }
+}
+
+fn age(since: Timestamp) -> String {
+    human(Duration::try_from(Timestamp::now().duration_since(since)).unwrap_or_default())
+}

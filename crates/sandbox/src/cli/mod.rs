@@ -1,0 +1,198 @@
+//! The command line of the program `sandbox`.
+
+mod commands;
+mod components;
+mod doctor;
+mod lifecycle;
+mod style;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A real Kubernetes control plane on this machine.
+///
+/// Built once from pinned sources, then started in seconds. What `sandbox up` starts lives until
+/// `sandbox down`; several can run side by side.
+#[derive(Debug, Parser)]
+#[command(name = "sandbox", version, max_term_width = 100, after_help = ENVIRONMENT)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const ENVIRONMENT: &str = "\
+Environment:
+  OPCORE_CACHE        where built components are kept  [~/.cache/opcore]
+  OPCORE_STATE        where sandboxes live             [~/.local/state/opcore/sandboxes]
+  OPCORE_KUBECONFIG   a cluster that `run` and tests use instead of starting one;
+                      KUBECONFIG is never used for that: it may be somebody's production
+  KUBEBUILDER_ASSETS  a directory with etcd, kube-apiserver and kubectl to use instead of building
+  OPCORE_COMPONENTS   the sources of the components    [hack/components of the repository]";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a sandbox that lives until `down`
+    Up(Up),
+    /// Stop a sandbox and remove everything that belongs to it
+    Down(Down),
+    /// Show the sandboxes of this user
+    List,
+    /// Show the components of a sandbox; fails when one does not run
+    Status(Which),
+    /// Print the path of a sandbox's kubeconfig
+    Kubeconfig(Which),
+    /// Run a command with KUBECONFIG set and the components on the PATH
+    Exec(Exec),
+    /// Run a command with a control plane that exists as long as the command runs
+    ///
+    /// Sets KUBECONFIG and OPCORE_KUBECONFIG, so that all tests of a run share it, and passes the exit
+    /// code on. Where OPCORE_KUBECONFIG is already set, that cluster is used.
+    Run(Run),
+    /// Print the log of a component
+    Logs(Logs),
+    /// Build components now rather than on first use
+    Build(Build),
+    /// Say what is missing on this machine and how to get it; fails when something is
+    Doctor,
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// The name of the sandbox
+    #[arg(long, default_value = "default")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Up {
+    #[command(flatten)]
+    which: Which,
+    /// The port of the API server [default: a free one]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, Args)]
+struct Settings {
+    /// Log every request as a line of JSON: `sandbox logs audit`
+    #[arg(long)]
+    audit: bool,
+    /// Let etcd wait for the disk, as in production: slower, for honest benchmarks
+    #[arg(long)]
+    durable: bool,
+}
+
+#[derive(Debug, Args)]
+struct Down {
+    #[command(flatten)]
+    which: Which,
+    /// Stop all sandboxes of this user
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+}
+
+#[derive(Debug, Args)]
+struct Exec {
+    #[command(flatten)]
+    which: Which,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    #[command(flatten)]
+    settings: Settings,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct Logs {
+    #[command(flatten)]
+    which: Which,
+    /// etcd, apiserver, controller-manager, scheduler, or audit
+    component: String,
+    /// Go on printing what is added, until interrupted
+    #[arg(short, long)]
+    follow: bool,
+    /// Only the last lines
+    #[arg(short = 'n', long, value_name = "N")]
+    lines: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+struct Build {
+    /// Which ones [default: all]
+    #[arg(value_name = "COMPONENT")]
+    components: Vec<String>,
+}
+
+/// Runs the command that this process was called with.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(dispatch(cli.command)));
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{} {error:#}", style::error("sandbox:"));
+            let interrupted = error.downcast_ref::<Interrupted>();
+            interrupted.map_or(ExitCode::FAILURE, |i| ExitCode::from(128 + i.number))
+        }
+    }
+}
+
+async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(args) => interruptible(lifecycle::up(args)).await,
+        Command::Down(args) => lifecycle::down(&args),
+        Command::List => lifecycle::list(),
+        Command::Status(which) => lifecycle::status(&which.name),
+        Command::Kubeconfig(which) => lifecycle::kubeconfig(&which.name),
+        Command::Exec(args) => commands::exec(&args),
+        Command::Run(args) => commands::run(args).await,
+        Command::Logs(args) => commands::logs(&args),
+        Command::Build(args) => interruptible(components::build(&args.components)).await,
+        Command::Doctor => doctor::doctor().await,
+    }
+}
+
+/// The work was ended by a signal, after everything it had begun was undone.
+#[derive(Debug)]
+struct Interrupted {
+    number: u8,
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Interrupted; what was begun is undone.")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Does the work, unless a signal says to stop: then the work is dropped, which undoes what it began.
+async fn interruptible<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let number = tokio::select! {
+        result = work => return result,
+        _ = interrupt.recv() => 2,
+        _ = terminate.recv() => 15,
+        _ = hangup.recv() => 1,
+    };
+    Err(Interrupted { number }.into())
+}
