@@ -1,0 +1,171 @@
+//! Server-side apply that asks first.
+
+use std::collections::BTreeMap;
+
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
+use kube::core::{ResourceExt, Status};
+use serde_json::json;
+
+use super::{Actor, Outcome, Refusal, RefusalReason, fields, refused};
+use crate::error::Error;
+use crate::ownership::{self, Standing, Verdict};
+use crate::plan::{Apply, Target};
+
+impl Actor<'_> {
+    pub(super) async fn apply(&self, apply: &Apply) -> Result<Outcome, Error> {
+        let words = apply.words();
+        let name = apply.object.name_any();
+        let api = self.api(&apply.resource, apply.object.namespace().as_deref());
+        let live = match api.get_opt(&name).await {
+            Ok(live) => live,
+            Err(error) => return refused(&words, error),
+        };
+        let mut desired = self.stamped(&apply.object);
+        let Some(live) = live else { return self.create(&api, &words, &desired).await };
+
+        let verdict = self.judge(&apply.resource, &live);
+        if let Some(refusal) = refusal(&words, &verdict) {
+            return Ok(Outcome::Refused(refusal));
+        }
+        if live.metadata.deletion_timestamp.is_some() {
+            let message = format!("{words} is still being deleted; it will be made anew when it is gone.");
+            return Ok(Outcome::Refused(Refusal { reason: RefusalReason::Terminating, message }));
+        }
+        if fields::is_applied(&value(&desired)?, &value(&live)?, &self.claimant.operator) {
+            return Ok(Outcome::Applied { object: Box::new(live), changed: false });
+        }
+        // Its successor of the same name was not judged.
+        desired.metadata.uid.clone_from(&live.metadata.uid);
+        let answer = match self.send(&api, &desired, false).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let conflicts = conflicts(&status);
+                if conflicts.is_empty() {
+                    return Err(Error::Stale(words));
+                }
+                let mend = verdict.standing == Standing::Ours
+                    && conflicts.values().all(|manager| ownership::is_person(manager));
+                if !mend {
+                    return Ok(Outcome::Refused(conflict(&words, &conflicts)));
+                }
+                tracing::info!(object = %words, fields = ?conflicts.keys(), "taking back fields that were edited by hand");
+                desired.metadata.resource_version.clone_from(&live.metadata.resource_version);
+                self.send(&api, &desired, true).await
+            }
+            answer => answer,
+        };
+        match answer {
+            Ok(object) => {
+                let changed = object.resource_version() != live.resource_version();
+                Ok(Outcome::Applied { object: Box::new(object), changed })
+            }
+            Err(error) => refused(&words, error),
+        }
+    }
+
+    /// Applies an object that was not there a moment ago. Apply has no precondition for that, so the answer tells whether
+    /// someone else was faster.
+    async fn create(&self, api: &Api<DynamicObject>, words: &str, desired: &DynamicObject) -> Result<Outcome, Error> {
+        let object = match self.send(api, desired, false).await {
+            Ok(object) => object,
+            Err(error) => return refused(words, error),
+        };
+        let others = object.metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
+        if let Some(other) = others.into_iter().find(|manager| *manager != self.claimant.operator) {
+            let message = format!("{words} was created by {other} at the same moment. Remove it from one of the two.");
+            return Ok(Outcome::Refused(Refusal { reason: RefusalReason::Foreign, message }));
+        }
+        Ok(Outcome::Applied { object: Box::new(object), changed: true })
+    }
+
+    async fn send(
+        &self,
+        api: &Api<DynamicObject>,
+        desired: &DynamicObject,
+        force: bool,
+    ) -> kube::Result<DynamicObject> {
+        let params = PatchParams {
+            field_manager: Some(self.claimant.operator.clone()),
+            force,
+            // A field that the server does not know would be dropped without a word.
+            field_validation: Some(ValidationDirective::Strict),
+            dry_run: false,
+        };
+        api.patch(&desired.name_any(), &params, &Patch::Apply(desired)).await
+    }
+
+    /// The object with our marks on it, and without what only the server may set.
+    fn stamped(&self, object: &DynamicObject) -> DynamicObject {
+        let mut object = object.clone();
+        let meta = &mut object.metadata;
+        meta.managed_fields = None;
+        meta.resource_version = None;
+        meta.uid = None;
+        meta.creation_timestamp = None;
+        meta.generation = None;
+        let labels = meta.labels.get_or_insert_default();
+        labels.insert(ownership::OPERATOR_LABEL.to_owned(), self.claimant.operator.clone());
+        if let Some(owner) = &self.claimant.owner {
+            labels.insert(ownership::OWNER_LABEL.to_owned(), owner.uid.clone());
+            let annotations = meta.annotations.get_or_insert_default();
+            annotations.insert(ownership::OWNER_ANNOTATION.to_owned(), owner.words.clone());
+        }
+        object
+    }
+
+    pub(super) async fn annotate(
+        &self,
+        target: &Target,
+        annotations: &BTreeMap<String, Option<String>>,
+    ) -> Result<Outcome, Error> {
+        let Some(live) = self.find(target).await? else { return Ok(Outcome::Gone) };
+        if annotations.iter().all(|(key, value)| live.annotations().get(key) == value.as_ref()) {
+            return Ok(Outcome::Unchanged);
+        }
+        let patch = json!({ "metadata": { "uid": target.uid, "annotations": annotations } });
+        let params = PatchParams { field_manager: Some(self.claimant.operator.clone()), ..PatchParams::default() };
+        match self.target_api(target)?.patch(&target.name, &params, &Patch::Merge(&patch)).await {
+            Ok(_) => Ok(Outcome::Changed),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Outcome::Gone),
+            Err(error) => refused(&target.to_string(), error),
+        }
+    }
+}
+
+/// Why a verdict forbids the write, in words with a cure.
+fn refusal(words: &str, verdict: &Verdict) -> Option<Refusal> {
+    let (reason, cure) = match verdict.standing {
+        Standing::Ours | Standing::Adoptable => return None,
+        Standing::Foreign => (RefusalReason::Foreign, "Remove it here, or have its owner let it go first.".to_owned()),
+        Standing::Unowned => {
+            (RefusalReason::Unowned, format!("To hand it over, annotate it with {}=true.", ownership::ADOPT_ANNOTATION))
+        }
+    };
+    Some(Refusal { reason, message: format!("{words} was left alone: {verdict}. {cure}") })
+}
+
+/// The fields in conflict, each with the manager that has it.
+fn conflicts(status: &Status) -> BTreeMap<String, String> {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes
+        .filter(|cause| cause.reason == "FieldManagerConflict")
+        .map(|cause| {
+            // conflict with "kubectl-edit" using apps/v1
+            let manager = cause.message.split('"').nth(1).unwrap_or(&cause.message);
+            (cause.field.clone(), manager.to_owned())
+        })
+        .collect()
+}
+
+fn conflict(words: &str, conflicts: &BTreeMap<String, String>) -> Refusal {
+    let fields: Vec<_> = conflicts.iter().map(|(field, manager)| format!("{field} (managed by {manager})")).collect();
+    let message = format!(
+        "{words} was left alone: others manage {}. Remove the fields here, or have their managers let them go.",
+        fields.join(", ")
+    );
+    Refusal { reason: RefusalReason::FieldConflict, message }
+}
+
+fn value(object: &DynamicObject) -> Result<serde_json::Value, Error> {
+    serde_json::to_value(object).map_err(|error| Error::Bug(format!("an object that is no JSON: {error}")))
+}

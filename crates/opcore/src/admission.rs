@@ -1,0 +1,258 @@
+//! Admission policies as data: what the API server itself refuses, with no pod of ours that could be down.
+//!
+//! # Guarantees
+//!
+//! - A policy that someone edits or deletes comes back; one that another tool owns is left alone, and said so.
+//! - Nothing that is being deleted is ever refused: a finalizer can always be taken off.
+//! - Members of a break-glass group pass.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MatchResources, NamedRuleWithOperations, ParamKind, ParamRef, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation,
+    Variable,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::api::ApiResource;
+
+use crate::act::{self, Actor};
+use crate::backoff::Backoff;
+use crate::controller::Context;
+use crate::error::Error;
+use crate::ownership::{Claimant, OPERATOR_LABEL};
+use crate::plan::{Plan, Write};
+use crate::watch::{self, Scope};
+
+/// A rule that the API server enforces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Its name, and its binding's.
+    pub name: String,
+    /// The requests that it looks at.
+    pub requests: Vec<Requests>,
+    /// Values that the rules share: name and CEL expression, used as `variables.name`.
+    pub variables: Vec<(String, String)>,
+    /// What must be true.
+    pub rules: Vec<Rule>,
+    /// An object that the rules may read as `params`.
+    pub params: Option<Params>,
+    /// What happens when a rule is broken.
+    pub response: Response,
+    /// Only in namespaces with these labels; none means everywhere.
+    pub namespaces: BTreeMap<String, String>,
+    /// Members of this group pass.
+    pub break_glass: Option<String>,
+}
+
+/// Requests that a policy looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// API group; the core group is empty.
+    pub group: String,
+    /// API versions.
+    pub versions: Vec<String>,
+    /// Plural names of resources.
+    pub resources: Vec<String>,
+    /// `CREATE`, `UPDATE`, `DELETE`.
+    pub operations: Vec<String>,
+}
+
+/// What must be true, and what to tell someone for whom it is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// A CEL expression.
+    pub expression: String,
+    /// What to say when it is false.
+    pub message: Message,
+}
+
+/// What to tell someone whose request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A sentence.
+    Fixed(String),
+    /// A CEL expression that makes the sentence.
+    Computed(String),
+}
+
+/// An object that the rules of a policy may read. While it does not exist, the policy lets everything pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// Its API version.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What happens when a rule is broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Response {
+    /// The request passes with a warning, and is marked in the audit log.
+    Warn,
+    /// The request is refused.
+    #[default]
+    Deny,
+}
+
+impl Policy {
+    /// The objects that make the API server enforce this policy.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be represented as JSON, which does not happen.
+    pub fn writes(&self) -> Result<[Write; 2], serde_json::Error> {
+        Ok([Write::apply(&self.policy())?, Write::apply(&self.binding())?])
+    }
+
+    fn policy(&self) -> ValidatingAdmissionPolicy {
+        let mut conditions = vec![condition(
+            "not-being-deleted",
+            "object == null || !has(object.metadata.deletionTimestamp)".to_owned(),
+        )];
+        if let Some(group) = &self.break_glass {
+            conditions.push(condition("not-break-glass", format!("!({} in request.userInfo.groups)", quoted(group))));
+        }
+        let validations = self.rules.iter().map(|rule| {
+            let (message, message_expression) = match &rule.message {
+                Message::Fixed(text) => (Some(text.clone()), None),
+                Message::Computed(expression) => (None, Some(expression.clone())),
+            };
+            Validation { expression: rule.expression.clone(), message, message_expression, reason: None }
+        });
+        let rules = self.requests.iter().map(|requests| NamedRuleWithOperations {
+            api_groups: Some(vec![requests.group.clone()]),
+            api_versions: Some(requests.versions.clone()),
+            resources: Some(requests.resources.clone()),
+            operations: Some(requests.operations.clone()),
+            ..NamedRuleWithOperations::default()
+        });
+        let variables = self.variables.iter();
+        ValidatingAdmissionPolicy {
+            metadata: self.metadata(),
+            spec: Some(ValidatingAdmissionPolicySpec {
+                failure_policy: Some("Fail".to_owned()),
+                match_conditions: Some(conditions),
+                match_constraints: Some(MatchResources {
+                    resource_rules: Some(rules.collect()),
+                    ..MatchResources::default()
+                }),
+                param_kind: self.params.as_ref().map(|params| ParamKind {
+                    api_version: Some(params.api_version.clone()),
+                    kind: Some(params.kind.clone()),
+                }),
+                validations: Some(validations.collect()),
+                variables: (!self.variables.is_empty()).then(|| {
+                    variables
+                        .map(|(name, expression)| Variable { name: name.clone(), expression: expression.clone() })
+                        .collect()
+                }),
+                ..ValidatingAdmissionPolicySpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    fn binding(&self) -> ValidatingAdmissionPolicyBinding {
+        let actions: &[&str] = match self.response {
+            Response::Warn => &["Warn", "Audit"],
+            Response::Deny => &["Deny"],
+        };
+        ValidatingAdmissionPolicyBinding {
+            metadata: self.metadata(),
+            spec: Some(ValidatingAdmissionPolicyBindingSpec {
+                policy_name: Some(self.name.clone()),
+                validation_actions: Some(actions.iter().map(|action| (*action).to_owned()).collect()),
+                param_ref: self.params.as_ref().map(|params| ParamRef {
+                    name: Some(params.name.clone()),
+                    // With Deny, deleting the object would block every request that the policy looks at.
+                    parameter_not_found_action: Some("Allow".to_owned()),
+                    ..ParamRef::default()
+                }),
+                match_resources: (!self.namespaces.is_empty()).then(|| MatchResources {
+                    namespace_selector: Some(LabelSelector {
+                        match_labels: Some(self.namespaces.clone()),
+                        ..LabelSelector::default()
+                    }),
+                    ..MatchResources::default()
+                }),
+            }),
+        }
+    }
+
+    fn metadata(&self) -> ObjectMeta {
+        ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() }
+    }
+}
+
+fn condition(name: &str, expression: String) -> MatchCondition {
+    MatchCondition { name: name.to_owned(), expression }
+}
+
+/// A CEL string literal.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+/// Applies policies, and heals them when someone changes or deletes them, until the process is asked to stop.
+///
+/// # Errors
+///
+/// Only when the policies cannot be represented at all. Whatever the API server says is logged and tried again.
+pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
+    let mut plan = Plan::new();
+    for policy in policies {
+        let [policy, binding] =
+            policy.writes().map_err(|error| Error::Bug(format!("a policy that is no JSON: {error}")))?;
+        plan.then(policy).then(binding);
+    }
+    let claimant = Claimant { operator: context.operator().to_owned(), owner: None };
+    let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
+    let labels = format!("{OPERATOR_LABEL}={}", context.operator());
+    let changes = |resource: ApiResource| {
+        let scope = Scope { resource, namespace: None, labels: Some(labels.clone()) };
+        Box::pin(watch::metadata(context.client(), &scope, context.metrics()))
+    };
+    let mut changes = futures::stream::select(
+        changes(ApiResource::erase::<ValidatingAdmissionPolicy>(&())),
+        changes(ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&())),
+    );
+    let mut backoff = Backoff::default();
+    let stopping = context.stopping();
+    tokio::pin!(stopping);
+    loop {
+        let retry = match act::run(&actor, None, &plan).await {
+            Ok(done) => done.refusal().map(|refusal| {
+                tracing::warn!(reason = refusal.reason.as_str(), "a policy is not in force: {}", refusal.message);
+                backoff.failed(&())
+            }),
+            Err(error) => {
+                tracing::warn!(%error, "policies could not be checked; trying again");
+                Some(backoff.failed(&()))
+            }
+        };
+        if retry.is_none() {
+            backoff.succeeded(&());
+        }
+        tokio::select! {
+            () = &mut stopping => return Ok(()),
+            Some(_) = changes.next() => {}
+            () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_with_a_quote_in_its_name_is_data_and_not_code() {
+        let policy = Policy { break_glass: Some("it's' || true".to_owned()), ..Policy::default() };
+        let conditions = policy.policy().spec.unwrap().match_conditions.unwrap();
+        assert_eq!(conditions[1].expression, r"!('it\'s\' || true' in request.userInfo.groups)");
+    }
+}

@@ -1,0 +1,224 @@
+//! The client that every operator uses: kube's, with the hazards of its defaults closed.
+//!
+//! - kube retries 429, 503 and 504 up to fifteen times inside one call, creates included: minutes in which an object's
+//!   reconcile hangs. Here a call is tried once; the object's own backoff does the rest.
+//! - kube has no read timeout: a request whose answer never comes freezes its object for ever. Here every request but a
+//!   watch has a deadline, its body included.
+//! - A leader that was stopped and goes on would write with authority that it lost. Here the lease is checked against
+//!   the clock right before each write is sent.
+//! - With two crypto providers compiled in, building a TLS client panics. Here one is chosen.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as HttpBody, Bytes};
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, Config};
+use thiserror::Error;
+use tower::{BoxError, Layer, Service};
+
+use crate::election::Leadership;
+use crate::metrics::Metrics;
+
+/// A watch that the server ends after this long is opened anew. A connection that died silently is noticed at most a
+/// few seconds later; kube's own default is five minutes.
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long nothing at all may arrive on a connection that waits for something. Longer than a watch lives.
+const SILENCE: Duration = Duration::from_secs(75);
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The answer to a request did not come in time.
+#[derive(Debug, Error)]
+#[error("the API server did not answer {verb} {resource} within {deadline:?}")]
+pub struct DeadlineExceeded {
+    verb: &'static str,
+    resource: String,
+    deadline: Duration,
+}
+
+/// What stands between kube's client and the network.
+#[derive(Clone)]
+pub struct Shield {
+    /// Checked right before each write.
+    pub leadership: Leadership,
+    /// Where requests are counted.
+    pub metrics: Metrics,
+    /// How long a request other than a watch may take, until the last byte of its answer.
+    pub deadline: Duration,
+}
+
+impl Shield {
+    /// A client behind this shield.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration names certificates or proxies that cannot be used.
+    pub fn client(&self, mut config: Config) -> kube::Result<Client> {
+        install_crypto_provider();
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT);
+        config.read_timeout = Some(SILENCE);
+        config.write_timeout = Some(SILENCE);
+        Ok(ClientBuilder::try_from(config)?.with_layer(self).build())
+    }
+}
+
+/// Chooses the crypto provider for this process; a second call does nothing.
+pub fn install_crypto_provider() {
+    // An error means that one is installed already, which is all that is asked.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+impl<S> Layer<S> for Shield {
+    type Service = Shielded<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Shielded { inner, shield: self.clone() }
+    }
+}
+
+/// A service behind a [`Shield`].
+pub struct Shielded<S> {
+    inner: S,
+    shield: Shield,
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+impl<S, B> Service<Request<Body>> for Shielded<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Answer;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let ask = Ask::read(request.method(), request.uri());
+        if ask.writes
+            && let Err(lost) = self.shield.leadership.check()
+        {
+            return Box::pin(std::future::ready(Err(lost.into())));
+        }
+        let (deadline, metrics) = (self.shield.deadline, self.shield.metrics.clone());
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let started = Instant::now();
+            let answer = if ask.verb == "watch" {
+                answer.await.map(|answer| answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+            } else {
+                match tokio::time::timeout(deadline, whole(answer)).await {
+                    Ok(answer) => answer,
+                    Err(_) => Err(DeadlineExceeded { verb: ask.verb, resource: ask.resource.clone(), deadline }.into()),
+                }
+            };
+            let code = match &answer {
+                Ok(answer) => answer.status().as_str().to_owned(),
+                Err(error) if error.is::<DeadlineExceeded>() => "deadline".to_owned(),
+                Err(_) => "unreachable".to_owned(),
+            };
+            metrics.api_request(ask.verb, &ask.resource, &code, started.elapsed());
+            answer
+        })
+    }
+}
+
+/// An answer together with its body: a deadline that covers only the head would still let a reader hang.
+async fn whole<B>(answer: impl Future<Output = Result<Response<B>, BoxError>>) -> Result<Answer, BoxError>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (head, body) = answer.await?.into_parts();
+    let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
+    Ok(Response::from_parts(head, Full::new(bytes).map_err(|never| match never {}).boxed_unsync()))
+}
+
+/// What a request asks for, read from its address.
+#[derive(Debug, PartialEq, Eq)]
+struct Ask {
+    verb: &'static str,
+    /// `deployments.apps`, or `deployments.apps/status`; never an object's name.
+    resource: String,
+    writes: bool,
+}
+
+impl Ask {
+    fn read(method: &Method, uri: &http::Uri) -> Self {
+        let path: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+        let (group, mut rest) = match path.as_slice() {
+            ["api", _version, rest @ ..] => ("", rest),
+            ["apis", group, _version, rest @ ..] => (*group, rest),
+            _ => ("", &[][..]),
+        };
+        // `namespaces/shop/pods/front` is about pods; `namespaces/shop` and `namespaces/shop/status` about a namespace.
+        if let ["namespaces", _, below @ ..] = rest
+            && !matches!(below, [] | ["status" | "finalize"])
+        {
+            rest = below;
+        }
+        let (plural, named, below) = match rest {
+            [] => ("other", true, ""),
+            [plural] => (*plural, false, ""),
+            [plural, _name] => (*plural, true, ""),
+            [plural, _name, below, ..] => (*plural, true, *below),
+        };
+        let mut resource = plural.to_owned();
+        if !group.is_empty() {
+            resource = format!("{resource}.{group}");
+        }
+        if !below.is_empty() {
+            resource = format!("{resource}/{below}");
+        }
+        let watch =
+            uri.query().is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")));
+        let verb = match *method {
+            Method::GET if watch => "watch",
+            Method::GET if named => "get",
+            Method::GET => "list",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if named => "delete",
+            Method::DELETE => "deletecollection",
+            _ => "other",
+        };
+        Self { verb, resource, writes: !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_from_their_address() {
+        for (method, uri, verb, resource) in [
+            ("GET", "/api/v1/namespaces/shop/pods/front", "get", "pods"),
+            ("GET", "/api/v1/namespaces/shop/pods?limit=5", "list", "pods"),
+            ("GET", "/api/v1/pods?allowWatchBookmarks=true&watch=true", "watch", "pods"),
+            ("GET", "/api/v1/namespaces/shop", "get", "namespaces"),
+            ("PUT", "/api/v1/namespaces/shop/finalize", "update", "namespaces/finalize"),
+            ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/front/status", "patch", "deployments.apps/status"),
+            ("DELETE", "/apis/apps/v1/namespaces/shop/deployments/front", "delete", "deployments.apps"),
+            ("POST", "/apis/batch/v1/namespaces/shop/jobs", "create", "jobs.batch"),
+            ("GET", "/version", "get", "other"),
+        ] {
+            let ask = Ask::read(&method.parse().unwrap(), &uri.parse().unwrap());
+            assert_eq!((ask.verb, ask.resource.as_str()), (verb, resource), "{method} {uri}");
+            assert_eq!(ask.writes, method != "GET", "{method} {uri}");
+        }
+    }
+}

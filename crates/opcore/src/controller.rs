@@ -1,0 +1,175 @@
+//! The loop around an operator: watch, queue, observe, decide, act, publish.
+//!
+//! # Guarantees
+//!
+//! - At most [`Limits::concurrency`] objects are worked on at once, each by one worker; a reconcile has a deadline.
+//! - An object that fails waits by its own backoff; the others go on. So does one whose decision panics.
+//! - The decision sees at least what this process itself wrote last: while the cache is behind, the object is read anew.
+//! - The status is written once, after the plan, only when it differs, and only onto the version that was decided on.
+//! - A write that was refused ends up in the object's status, with the cure.
+
+mod context;
+mod reconcile;
+mod watches;
+
+pub use context::{Context, Limits, Parts};
+pub use watches::Watches;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use kube::Resource;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::backoff::Backoff;
+use crate::operator::{Operator, Root};
+use crate::queue::{Key, Queue};
+
+/// How long reconciles that are under way may take to end when the process is asked to stop.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// A handle by which anything can have an object looked at.
+#[derive(Clone)]
+pub struct Wakes {
+    queue: Arc<Mutex<Queue>>,
+    changed: Arc<Notify>,
+}
+
+impl Wakes {
+    fn new() -> Self {
+        Self { queue: Arc::default(), changed: Arc::new(Notify::new()) }
+    }
+
+    /// Have this object looked at.
+    pub fn wake(&self, key: &Key) {
+        self.queue().wake(key);
+        self.changed.notify_one();
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The objects of the kind being reconciled, as last seen.
+pub(crate) struct Cache<K>(RwLock<HashMap<Key, Arc<K>>>);
+
+impl<K> Default for Cache<K> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<K: Resource> Cache<K> {
+    fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn put(&self, object: K) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(Key::of(&object), Arc::new(object));
+    }
+
+    fn remove(&self, key: &Key) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// What the workers share.
+struct Shared<O: Operator> {
+    context: Context,
+    operator: O,
+    wakes: Wakes,
+    cache: Cache<O::Object>,
+    backoff: Mutex<Backoff<Key>>,
+    /// The version of each object that this process wrote last and has not yet seen come back.
+    written: Mutex<HashMap<Key, String>>,
+}
+
+impl<O: Operator> Shared<O> {
+    fn kind() -> std::borrow::Cow<'static, str> {
+        <O::Object as Resource>::kind(&())
+    }
+}
+
+/// Runs an operator until the process is asked to stop.
+pub(crate) async fn run<O: Operator>(context: Context, operator: O) {
+    let kind = Shared::<O>::kind();
+    context.metrics().expect_kind(&kind);
+    let shared = Arc::new(Shared {
+        context: context.clone(),
+        operator,
+        wakes: Wakes::new(),
+        cache: Cache::default(),
+        backoff: Mutex::default(),
+        written: Mutex::default(),
+    });
+    let mut watching = watches::start(&shared);
+    let mut workers = JoinSet::new();
+    let stopping = context.stopping();
+    tokio::pin!(stopping);
+    loop {
+        let due = start_workers(&shared, &mut workers);
+        tokio::select! {
+            () = shared.wakes.changed.notified() => {}
+            () = sleep_until(due) => {}
+            Some(ended) = workers.join_next() => finish(&shared, ended),
+            () = &mut stopping => break,
+        }
+    }
+    watching.shutdown().await;
+    let drained = tokio::time::timeout(GRACE, async { while workers.join_next().await.is_some() {} }).await;
+    if drained.is_err() {
+        tracing::warn!(%kind, left = workers.len(), "reconciles are still under way and are cut off; they will be resumed");
+        workers.shutdown().await;
+    }
+}
+
+/// What a worker leaves behind: the object and when to look at it again.
+type Ended = (Key, Option<Instant>);
+
+/// Starts as many workers as there is work and room for. Answers when time alone brings more.
+fn start_workers<O: Operator>(shared: &Arc<Shared<O>>, workers: &mut JoinSet<Ended>) -> Option<Instant> {
+    let mut queue = shared.wakes.queue();
+    while workers.len() < shared.context.limits().concurrency {
+        let Some(key) = queue.start(Instant::now()) else { break };
+        let shared = shared.clone();
+        workers.spawn(async move {
+            let next = reconcile::run(&shared, &key).await;
+            (key, next)
+        });
+    }
+    shared.context.metrics().queue_depth(&Shared::<O>::kind(), queue.depth());
+    // With no room for work, only a worker's end matters.
+    if workers.len() < shared.context.limits().concurrency { queue.next_due() } else { None }
+}
+
+fn finish<O: Operator>(shared: &Shared<O>, ended: Result<Ended, tokio::task::JoinError>) {
+    match ended {
+        Ok((key, next)) => shared.wakes.queue().finish(&key, next),
+        // `reconcile::run` catches panics, so this is a worker that was cut off while stopping.
+        Err(error) => tracing::error!(%error, "a worker ended early"),
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether `one` is at least as new as `other`. Versions are numbers in every API server there is; where they are not,
+/// only equality counts, and the caller reads anew.
+fn at_least(one: &str, other: &str) -> bool {
+    match (one.parse::<u64>(), other.parse::<u64>()) {
+        (Ok(one), Ok(other)) => one >= other,
+        _ => one == other,
+    }
+}
+
+/// Marks that a kind has a scope at all; see [`Root`].
+pub(crate) fn is_cluster_scoped<K: Root>() -> bool {
+    std::any::TypeId::of::<K::Scope>() == std::any::TypeId::of::<kube::core::ClusterResourceScope>()
+}

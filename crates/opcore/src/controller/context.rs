@@ -1,0 +1,134 @@
+//! What every part of an operator is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::watch;
+
+use crate::error::Error;
+use crate::events::Events;
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::operator::Operator;
+
+/// The bounds of a controller.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many objects are worked on at once. kube's own default is without bound.
+    pub concurrency: usize,
+    /// How long one reconcile may take.
+    pub reconcile: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { concurrency: 16, reconcile: Duration::from_secs(120) }
+    }
+}
+
+/// What every part of an operator is given: a client, a name, the time. Cheap to clone.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    operator: String,
+    namespaces: Vec<String>,
+    limits: Limits,
+    metrics: Metrics,
+    health: Health,
+    events: Events,
+    clock: Clock,
+    stopping: watch::Receiver<bool>,
+}
+
+type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What a [`Context`] is made of.
+pub struct Parts {
+    /// The client.
+    pub client: Client,
+    /// The operator's name: its field manager, too.
+    pub operator: String,
+    /// The namespaces to watch; none means all.
+    pub namespaces: Vec<String>,
+    /// The bounds.
+    pub limits: Limits,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// The probes.
+    pub health: Health,
+    /// Turns true when the process is asked to stop.
+    pub stopping: watch::Receiver<bool>,
+}
+
+impl Context {
+    /// A context of these parts, on the system's clock.
+    pub fn new(parts: Parts) -> Self {
+        let Parts { client, operator, namespaces, limits, metrics, health, stopping } = parts;
+        let events = Events::new(client.clone(), &operator);
+        let clock = Box::new(Timestamp::now);
+        Self(Arc::new(Inner { client, operator, namespaces, limits, metrics, health, events, clock, stopping }))
+    }
+
+    /// Runs an operator until the process is asked to stop.
+    ///
+    /// # Errors
+    ///
+    /// None today; the result lets a `main` read as one expression.
+    pub async fn controller<O: Operator>(&self, operator: O) -> Result<(), Error> {
+        super::run(self.clone(), operator).await;
+        Ok(())
+    }
+
+    /// The client. Reads are anyone's; writes belong to [`crate::act`].
+    pub fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// The operator's name: its field manager, and its mark on what it applies.
+    pub fn operator(&self) -> &str {
+        &self.0.operator
+    }
+
+    /// The namespaces to watch; none means all.
+    pub fn namespaces(&self) -> &[String] {
+        &self.0.namespaces
+    }
+
+    /// The bounds.
+    pub fn limits(&self) -> Limits {
+        self.0.limits
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// The probes.
+    pub fn health(&self) -> &Health {
+        &self.0.health
+    }
+
+    /// The Events.
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        (self.0.clock)()
+    }
+
+    /// Resolves when the process is asked to stop.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.0.stopping.clone();
+        async move {
+            // A sender that is gone means that whoever would ask is gone.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }
+    }
+}

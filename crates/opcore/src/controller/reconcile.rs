@@ -1,0 +1,271 @@
+//! One object's way through the house: observe, decide, act, publish.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::object::HasStatus;
+use kube::{Api, Resource, ResourceExt};
+use serde_json::{Value, json};
+use tracing::Instrument;
+
+use super::{Shared, at_least, is_cluster_scoped};
+use crate::act::{self, Actor, Refusal, RefusalReason, Root};
+use crate::conditions::{Conditions, Summary};
+use crate::error::{Class, Error};
+use crate::events;
+use crate::metrics::ReconcileResult;
+use crate::operator::{Decision, Next, Note, Operator};
+use crate::ownership::{Claimant, Owner};
+use crate::queue::Key;
+use crate::watch;
+
+/// How a pass over an object ended.
+enum Pass {
+    Done(Next),
+    /// The status says what was refused; trying again may help once someone acted.
+    Refused,
+    /// The object is no longer there.
+    Gone,
+}
+
+/// Reconciles one object. Answers when to look at it again, if no event comes before.
+pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Option<Instant> {
+    let kind = Shared::<O>::kind();
+    let metrics = shared.context.metrics();
+    let started = Instant::now();
+    metrics.reconcile_started(&kind);
+    let span = tracing::info_span!("reconcile", %kind, object = %key);
+    let deadline = shared.context.limits().reconcile;
+    let pass = AssertUnwindSafe(tokio::time::timeout(deadline, pass(shared, key)))
+        .catch_unwind()
+        .instrument(span.clone())
+        .await;
+    let pass = match pass {
+        Ok(Ok(pass)) => pass,
+        Ok(Err(_)) => Err(Error::Deadline(deadline)),
+        Err(panic) => Err(Error::Bug(panic_words(panic.as_ref()))),
+    };
+    let mut backoff = shared.backoff.lock().unwrap_or_else(PoisonError::into_inner);
+    let (result, next) = match pass {
+        Ok(Pass::Done(next)) => {
+            backoff.succeeded(key);
+            (ReconcileResult::Ok, until(next, shared.context.now()))
+        }
+        Ok(Pass::Gone) => {
+            backoff.succeeded(key);
+            forget(shared, key);
+            (ReconcileResult::Ok, None)
+        }
+        Ok(Pass::Refused) => (ReconcileResult::Refused, Some(Instant::now() + backoff.failed(key))),
+        Err(error) => {
+            let delay = backoff.failed(key).max(error.retry_after());
+            metrics.error(&kind, error.class());
+            span.in_scope(|| match error.class() {
+                Class::Conflict => tracing::debug!(%error, ?delay, "will look again"),
+                Class::Bug => tracing::error!(%error, ?delay, "will try again"),
+                _ => tracing::warn!(%error, ?delay, "will try again"),
+            });
+            (ReconcileResult::Error, Some(Instant::now() + delay))
+        }
+    };
+    metrics.reconcile_ended(&kind, result, started.elapsed());
+    next
+}
+
+async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error> {
+    let Some(object) = current(shared, key).await? else { return Ok(Pass::Gone) };
+    let (operator, context) = (&shared.operator, &shared.context);
+    let seen = match operator.observe(&object, context).await {
+        Ok(seen) => seen,
+        Err(error) => return failed(shared, &object, error).await,
+    };
+    let Decision { plan, mut status, notes, next } = operator.decide(&object, &seen, context.now());
+
+    let claimant = claimant(context.operator(), object.as_ref());
+    let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
+    let done = act::run(&actor, Some(Root::of(object.as_ref())), &plan).await?;
+    if let Some(version) =
+        done.root_version.as_ref().filter(|version| Some(*version) != object.resource_version().as_ref())
+    {
+        remember(shared, key, version);
+    }
+    let refusal = done.refusal().cloned();
+    if let Some(refusal) = &refusal {
+        summary_of(refusal).write(&mut status, object.meta().generation, context.now());
+    }
+    let told = told(object.as_ref(), &status, notes);
+    // Once released, the object may be gone, and there is nothing left to say in it.
+    if !done.released {
+        publish(shared, &object, &status, done.root_version).await?;
+    }
+    let about = object.object_ref(&());
+    for note in &told {
+        context.events().tell(&about, note).await;
+    }
+    Ok(if refusal.is_some() { Pass::Refused } else { Pass::Done(next) })
+}
+
+/// What is worth an Event: the change of `Ready`, and what the decision has to say besides.
+fn told<K: HasStatus<Status: Conditions>>(object: &K, status: &K::Status, notes: Vec<Note>) -> Vec<Note> {
+    let before = object.status().map_or(&[][..], Conditions::conditions);
+    events::of_transition(before, status.conditions()).into_iter().chain(notes).collect()
+}
+
+/// The object as this process knows it, or as it is, where this process wrote something that has not yet come back.
+async fn current<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Option<Arc<O::Object>>, Error> {
+    let Some(cached) = shared.cache.get(key) else { return Ok(None) };
+    let behind = {
+        let mut written = shared.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = cached.resource_version().unwrap_or_default();
+        let behind = written.get(key).is_some_and(|written| !at_least(&version, written));
+        if !behind {
+            written.remove(key);
+        }
+        behind
+    };
+    if !behind {
+        return Ok(Some(cached));
+    }
+    let Some(object) = api(shared, key).get_opt(&key.name).await? else { return Ok(None) };
+    let object = watch::parse(object).map_err(Error::Bug)?;
+    Ok(Some(Arc::new(object)))
+}
+
+/// An error that only a person can end belongs into the status; any other is worth another try and nothing more.
+async fn failed<O: Operator>(shared: &Shared<O>, object: &O::Object, error: Error) -> Result<Pass, Error> {
+    let reason = match error.class() {
+        Class::Forbidden => RefusalReason::Forbidden,
+        Class::Invalid => RefusalReason::Invalid,
+        _ => return Err(error),
+    };
+    let mut status = object.status().cloned().unwrap_or_default();
+    let refusal = Refusal { reason, message: error.to_string() };
+    summary_of(&refusal).write(&mut status, object.meta().generation, shared.context.now());
+    let told = told(object, &status, Vec::new());
+    publish(shared, object, &status, None).await?;
+    for note in &told {
+        shared.context.events().tell(&object.object_ref(&()), note).await;
+    }
+    Err(error)
+}
+
+fn summary_of(refusal: &Refusal) -> Summary {
+    let (reason, message) = (refusal.reason.as_str(), refusal.message.clone());
+    match refusal.reason {
+        RefusalReason::Terminating | RefusalReason::NotServed => Summary::reconciling(reason, message),
+        _ => Summary::stalled(reason, message),
+    }
+}
+
+/// Writes the status, if it differs, onto the version that was decided on.
+async fn publish<O: Operator>(
+    shared: &Shared<O>,
+    object: &O::Object,
+    status: &<O::Object as HasStatus>::Status,
+    version: Option<String>,
+) -> Result<(), Error> {
+    let key = Key::of(object);
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    shared.context.metrics().conditions(&Shared::<O>::kind(), namespace, &key.name, status.conditions());
+    let json = |status: Option<&<O::Object as HasStatus>::Status>| {
+        serde_json::to_value(status).map_err(|error| Error::Bug(format!("a status that is no JSON: {error}")))
+    };
+    let (old, new) = (json(object.status())?, json(Some(status))?);
+    let difference = difference(&old, &new);
+    if difference.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(());
+    }
+    let patch = json!({
+        "metadata": { "uid": object.uid(), "resourceVersion": version.or_else(|| object.resource_version()) },
+        "status": difference,
+    });
+    let params = PatchParams { field_manager: Some(shared.context.operator().to_owned()), ..PatchParams::default() };
+    match api(shared, &key).patch_status(&key.name, &params, &Patch::Merge(&patch)).await {
+        Ok(object) => {
+            remember(shared, &key, &object.resource_version().unwrap_or_default());
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            Err(Error::Stale(format!("{} {key}", Shared::<O>::kind())))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The merge patch that turns one value into the other.
+fn difference(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
+    let removed = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let changed = new
+        .iter()
+        .filter(|(key, value)| old.get(*key) != Some(value))
+        .map(|(key, value)| (key.clone(), old.get(key).map_or_else(|| value.clone(), |old| difference(old, value))));
+    Value::Object(removed.chain(changed).collect())
+}
+
+fn remember<O: Operator>(shared: &Shared<O>, key: &Key, version: &str) {
+    shared.written.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), version.to_owned());
+}
+
+fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
+    shared.written.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
+}
+
+fn claimant<K: Resource<DynamicType = ()>>(operator: &str, object: &K) -> Claimant {
+    let words = match object.namespace() {
+        Some(namespace) => format!("{}/{namespace}/{}", K::kind(&()), object.name_any()),
+        None => format!("{}/{}", K::kind(&()), object.name_any()),
+    };
+    Claimant { operator: operator.to_owned(), owner: Some(Owner { uid: object.uid().unwrap_or_default(), words }) }
+}
+
+fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<DynamicObject> {
+    let (client, resource) = (shared.context.client().clone(), ApiResource::erase::<O::Object>(&()));
+    match key.namespace.as_deref().filter(|_| !is_cluster_scoped::<O::Object>()) {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    }
+}
+
+/// A moment of the calendar, on the clock that timers use. The past is now.
+fn until(next: Next, now: Timestamp) -> Option<Instant> {
+    let Next::At(at) = next else { return None };
+    let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+    Instant::now().checked_add(wait)
+}
+
+fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
+    let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_names_what_changed_and_nulls_what_is_no_more() {
+        let old = json!({"phase": "Running", "gone": 1, "same": {"a": 1}, "deep": {"x": 1, "y": 2}, "list": [1, 2]});
+        let new = json!({"phase": "Ready", "same": {"a": 1}, "deep": {"x": 1, "y": 3}, "list": [1]});
+        assert_eq!(difference(&old, &new), json!({"phase": "Ready", "gone": null, "deep": {"y": 3}, "list": [1]}));
+        assert_eq!(difference(&new, &new), json!({}));
+    }
+
+    #[test]
+    fn a_first_status_is_written_whole() {
+        assert_eq!(difference(&Value::Null, &json!({"phase": "Ready"})), json!({"phase": "Ready"}));
+    }
+
+    #[test]
+    fn a_moment_in_the_past_is_now() {
+        let now = Timestamp::now();
+        let at = until(Next::At(now - jiff::SignedDuration::from_secs(9)), now).unwrap();
+        assert!(at <= Instant::now());
+    }
+}

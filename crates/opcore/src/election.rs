@@ -1,0 +1,336 @@
+//! One leader, fail-stop: a process that cannot prove that it leads does not write.
+//!
+//! The lease is held by renewing it. Whether it has expired is judged by each candidate's own clock, from the moment at
+//! which it saw the lease change last; clocks of different machines are never compared.
+//!
+//! ```text
+//!   renewed ──────── leader may write ────────▶│ renew_within            │ duration: others may take it
+//!                                              └─ the leader ends itself ─┘ a write in flight has this long to land
+//! ```
+//!
+//! # Guarantees
+//!
+//! - [`Leadership::check`] fails from the moment at which the lease could be taken over, less the margin above, also in a
+//!   process that was stopped (SIGSTOP, a frozen VM) and goes on: it compares with the clock at the moment of asking.
+//! - A lease is taken over only with the resourceVersion that was judged, so two candidates never both get it.
+//! - A leader that is asked to stop gives the lease back, and its successor need not wait.
+//!
+//! # Assumptions
+//!
+//! - A write that was sent before the lease ran out and lands after a new leader wrote is harmless, because every write
+//!   carries preconditions or can be repeated; see [`crate::act`].
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use thiserror::Error;
+
+/// This process no longer leads, or cannot know.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("this process no longer leads: its lease was not renewed in time")]
+pub struct LeadershipLost;
+
+/// The proof of leading that writes ask for. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Leadership(Option<Arc<Mutex<Until>>>);
+
+/// Both clocks: the monotonic one stands still while a machine sleeps, and the other can be set back.
+#[derive(Clone, Copy, Debug)]
+struct Until {
+    monotonic: Instant,
+    wall: SystemTime,
+}
+
+impl Leadership {
+    /// Always leads: there is no election.
+    pub fn unquestioned() -> Self {
+        Self(None)
+    }
+
+    /// Does not lead yet.
+    fn none() -> Self {
+        Self(Some(Arc::new(Mutex::new(Until { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH }))))
+    }
+
+    /// Whether this process may write now.
+    ///
+    /// # Errors
+    ///
+    /// When the lease has run out by this process's clocks.
+    pub fn check(&self) -> Result<(), LeadershipLost> {
+        let Some(until) = &self.0 else { return Ok(()) };
+        let until = *until.lock().unwrap_or_else(PoisonError::into_inner);
+        if Instant::now() < until.monotonic && SystemTime::now() < until.wall { Ok(()) } else { Err(LeadershipLost) }
+    }
+
+    fn extend(&self, until: Until) {
+        if let Some(held) = &self.0 {
+            *held.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        }
+    }
+}
+
+/// The times of an election. Every candidate for a lease should use the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// How long a lease that is not renewed keeps others away.
+    pub duration: Duration,
+    /// How long after its last renewal a leader may still write. The difference to `duration` is what a write in flight
+    /// has to land.
+    pub renew_within: Duration,
+    /// How often a leader renews, and a candidate looks.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self::lasting(Duration::from_secs(15))
+    }
+}
+
+impl Timing {
+    /// The usual proportions for a lease of this duration.
+    pub fn lasting(duration: Duration) -> Self {
+        Self { duration, renew_within: duration * 2 / 3, retry: duration * 2 / 15 }
+    }
+}
+
+/// A candidate for a lease.
+pub struct Election {
+    leases: Api<Lease>,
+    name: String,
+    identity: String,
+    timing: Timing,
+    leadership: Leadership,
+    seen: Option<Seen>,
+}
+
+/// When this candidate saw the lease change last.
+#[derive(Clone, Debug)]
+struct Seen {
+    version: String,
+    at: Instant,
+}
+
+/// What a candidate does about the lease it sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    /// It is free, or ours, or was not renewed in time.
+    Take,
+    /// Another holds it.
+    Wait,
+}
+
+impl Election {
+    /// A candidate for the lease `name` in `namespace`.
+    ///
+    /// `client` must not be one whose writes ask for this very leadership.
+    pub fn new(client: Client, namespace: &str, name: &str, timing: Timing) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            identity: identity(),
+            timing,
+            leadership: Leadership::none(),
+            seen: None,
+        }
+    }
+
+    /// The proof that writes shall ask for.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// The name under which this candidate holds the lease.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Waits until this process leads.
+    pub async fn win(&mut self) {
+        loop {
+            match self.attempt().await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(lease = %self.name, %error, "cannot stand for election; trying again"),
+            }
+            tokio::time::sleep(self.timing.retry).await;
+        }
+    }
+
+    /// Keeps the lease. Returns when it is lost.
+    ///
+    /// An API server that is away for less than `renew_within` costs no leadership.
+    pub async fn keep(&mut self) -> LeadershipLost {
+        loop {
+            tokio::time::sleep(self.timing.retry).await;
+            // A request that hangs must not outlast the lease.
+            match tokio::time::timeout(self.timing.renew_within, self.attempt()).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => return LeadershipLost,
+                Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "cannot renew the lease; trying again"),
+                Err(_) => tracing::warn!(lease = %self.name, "renewing the lease takes too long"),
+            }
+            if let Err(lost) = self.leadership.check() {
+                return lost;
+            }
+        }
+    }
+
+    /// Gives the lease back, if it is ours. Whatever goes wrong, it runs out by itself.
+    pub async fn resign(&mut self) {
+        self.leadership.extend(Until { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH });
+        let Ok(Some(mut lease)) = self.leases.get_opt(&self.name).await else { return };
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_ref() == Some(&self.identity) {
+            spec.holder_identity = None;
+            if let Err(error) = self.leases.replace(&self.name, &PostParams::default(), &lease).await {
+                tracing::debug!(%error, "the lease was not given back and will run out");
+            }
+        }
+    }
+
+    /// Takes or renews the lease, if that may be done. Answers whether it is ours now.
+    async fn attempt(&mut self) -> kube::Result<bool> {
+        // What is proven is counted from before the request: the answer may have been long under way.
+        let (monotonic, wall) = (Instant::now(), SystemTime::now());
+        let lease = self.leases.get_opt(&self.name).await?;
+        let version = lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone()).unwrap_or_default();
+        if self.seen.as_ref().is_none_or(|seen| seen.version != version) {
+            self.seen = Some(Seen { version, at: Instant::now() });
+        }
+        let unchanged_for = self.seen.as_ref().map_or(Duration::ZERO, |seen| seen.at.elapsed());
+        let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
+        if decide(spec, &self.identity, unchanged_for, self.timing.duration) == Move::Wait {
+            return Ok(false);
+        }
+        let next = Lease {
+            metadata: lease.as_ref().map_or_else(
+                || ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+                |lease| lease.metadata.clone(),
+            ),
+            spec: Some(self.claim(spec)),
+        };
+        let params = PostParams::default();
+        let written = match &lease {
+            Some(_) => self.leases.replace(&self.name, &params, &next).await,
+            None => self.leases.create(&params, &next).await,
+        };
+        match written {
+            Ok(lease) => {
+                self.seen =
+                    Some(Seen { version: lease.metadata.resource_version.unwrap_or_default(), at: Instant::now() });
+                let held = self.timing.renew_within;
+                self.leadership.extend(Until { monotonic: monotonic + held, wall: wall + held });
+                Ok(true)
+            }
+            // Someone was faster, or our own write of a moment ago landed after all: the next look tells.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(self.leadership.check().is_ok()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The lease as ours.
+    fn claim(&self, was: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now());
+        let ours = was.is_some_and(|was| was.holder_identity.as_ref() == Some(&self.identity));
+        let transitions = was.and_then(|was| was.lease_transitions).unwrap_or(0);
+        let acquired = was.and_then(|was| was.acquire_time.clone()).filter(|_| ours);
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: Some(i32::try_from(self.timing.duration.as_secs().max(1)).unwrap_or(i32::MAX)),
+            acquire_time: Some(acquired.unwrap_or_else(|| now.clone())),
+            renew_time: Some(now),
+            lease_transitions: Some(if ours { transitions } else { transitions.saturating_add(1) }),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+/// What to do about a lease that has not changed for `unchanged_for` by our own clock.
+fn decide(lease: Option<&LeaseSpec>, identity: &str, unchanged_for: Duration, ours: Duration) -> Move {
+    let Some(holder) = lease.and_then(|lease| lease.holder_identity.as_deref()).filter(|holder| !holder.is_empty())
+    else {
+        return Move::Take;
+    };
+    // The holder's own word on how long it holds; never less than ours, in case the two disagree.
+    let stated = lease.and_then(|lease| lease.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+    let duration = stated.map_or(ours, |seconds| ours.max(Duration::from_secs(seconds)));
+    if holder == identity || unchanged_for >= duration { Move::Take } else { Move::Wait }
+}
+
+/// A name for this process that no other has had, not even one in the same pod before a restart.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "unknown".to_owned());
+    format!("{host}_{:016x}", RandomState::new().hash_one((std::process::id(), SystemTime::now())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn held_by(holder: &str, seconds: i32) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(seconds),
+            ..LeaseSpec::default()
+        }
+    }
+
+    #[test]
+    fn a_free_lease_is_taken() {
+        assert_eq!(decide(None, "me", Duration::ZERO, 15 * SECOND), Move::Take);
+        assert_eq!(decide(Some(&held_by("", 15)), "me", Duration::ZERO, 15 * SECOND), Move::Take);
+    }
+
+    #[test]
+    fn anothers_lease_is_taken_only_after_its_full_duration_without_a_change() {
+        let lease = held_by("other", 15);
+        assert_eq!(decide(Some(&lease), "me", Duration::from_millis(14_999), 15 * SECOND), Move::Wait);
+        assert_eq!(decide(Some(&lease), "me", 15 * SECOND, 15 * SECOND), Move::Take);
+    }
+
+    #[test]
+    fn the_longer_of_both_durations_counts() {
+        assert_eq!(decide(Some(&held_by("other", 60)), "me", 30 * SECOND, 15 * SECOND), Move::Wait);
+        assert_eq!(decide(Some(&held_by("other", 1)), "me", 10 * SECOND, 15 * SECOND), Move::Wait);
+    }
+
+    #[test]
+    fn our_own_lease_is_renewed_at_any_time() {
+        assert_eq!(decide(Some(&held_by("me", 15)), "me", Duration::ZERO, 15 * SECOND), Move::Take);
+    }
+
+    #[test]
+    fn leadership_ends_with_the_clock_and_needs_no_one_to_notice() {
+        let leadership = Leadership::none();
+        assert_eq!(leadership.check(), Err(LeadershipLost));
+        leadership.extend(Until { monotonic: Instant::now() + SECOND, wall: SystemTime::now() + SECOND });
+        assert_eq!(leadership.check(), Ok(()));
+        // The machine slept: the monotonic clock did not see it.
+        leadership.extend(Until { monotonic: Instant::now() + SECOND, wall: SystemTime::now() - SECOND });
+        assert_eq!(leadership.check(), Err(LeadershipLost));
+        // The wall clock was set back: the monotonic clock knows better.
+        leadership.extend(Until { monotonic: Instant::now(), wall: SystemTime::now() + SECOND });
+        assert_eq!(leadership.check(), Err(LeadershipLost));
+    }
+
+    #[test]
+    fn the_usual_proportions_leave_room_for_a_write_in_flight() {
+        let timing = Timing::default();
+        assert_eq!((timing.duration, timing.renew_within, timing.retry), (15 * SECOND, 10 * SECOND, 2 * SECOND));
+    }
+
+    #[test]
+    fn identities_never_repeat() {
+        assert_ne!(identity(), identity());
+    }
+}

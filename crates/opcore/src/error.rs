@@ -1,0 +1,134 @@
+//! What can go wrong between us and the API server, sorted by what helps against it.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use thiserror::Error;
+
+use crate::client::DeadlineExceeded;
+use crate::election::LeadershipLost;
+
+/// A failure of a reconcile. Bad input is not one of them: that is a decision, published in status.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The API server refused, or could not be reached.
+    #[error("{}", in_words(.0))]
+    Api(#[from] kube::Error),
+    /// The whole reconcile took too long.
+    #[error("the reconcile took longer than {0:?}")]
+    Deadline(Duration),
+    /// An object changed between reading and writing; the next look decides anew.
+    #[error("{0} changed in the meantime")]
+    Stale(String),
+    /// A fault of this program: it panicked, or broke one of its own rules.
+    #[error("a fault in this program: {0}")]
+    Bug(String),
+    /// Something outside the API server failed: a registry, a repository, a program.
+    #[error("{0}")]
+    Outside(String),
+}
+
+/// What helps against an [`Error`]. Used as a metric label, so the set is small and fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Trying again.
+    Transient,
+    /// Looking again.
+    Conflict,
+    /// A grant.
+    Forbidden,
+    /// Another input.
+    Invalid,
+    /// Nothing here: another process leads.
+    LeadershipLost,
+    /// A fix of this program.
+    Bug,
+}
+
+impl Class {
+    /// The class as a metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Conflict => "conflict",
+            Self::Forbidden => "forbidden",
+            Self::Invalid => "invalid",
+            Self::LeadershipLost => "leadership_lost",
+            Self::Bug => "bug",
+        }
+    }
+}
+
+impl Error {
+    /// What helps against it.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Deadline(_) | Self::Outside(_) => Class::Transient,
+            Self::Stale(_) => Class::Conflict,
+            Self::Bug(_) => Class::Bug,
+            Self::Api(kube::Error::Api(status)) => class_of(status),
+            Self::Api(kube::Error::Service(source)) if source.is::<LeadershipLost>() => Class::LeadershipLost,
+            Self::Api(_) => Class::Transient,
+        }
+    }
+
+    /// Whether the API server says that the thing asked for is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found())
+    }
+
+    /// How long the API server asks to be left alone, at least.
+    pub fn retry_after(&self) -> Duration {
+        match self {
+            Self::Api(kube::Error::Api(status)) => {
+                Duration::from_secs(status.details.as_ref().map_or(0, |details| details.retry_after_seconds).into())
+            }
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+fn class_of(status: &Status) -> Class {
+    match status.code {
+        409 => Class::Conflict,
+        401 | 403 => Class::Forbidden,
+        400 | 413 | 415 | 422 => Class::Invalid,
+        _ => Class::Transient,
+    }
+}
+
+/// kube prints the whole `Status` twice; people need its message once.
+fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) => format!("the API server answered {} {}", status.code, status.reason),
+        kube::Error::Service(source) => match source.downcast_ref::<DeadlineExceeded>() {
+            Some(deadline) => deadline.to_string(),
+            None => format!("the API server could not be reached: {}", root_cause(source.as_ref())),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_words = cause.to_string();
+        // Many errors repeat their cause.
+        if !words.contains(&cause_words) {
+            words = format!("{words}: {cause_words}");
+        }
+        source = cause.source();
+    }
+    words
+}
+
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,417 @@
+//! The graph of steps, and the pure function that takes it one pass further.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::record::{StepPhase, StepRecord, TeardownRecord};
+use crate::graph;
+
+/// What an operator sees of one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Yield {
+    /// What the step stands for is gone.
+    Done,
+    /// Not yet; it will go on by itself, or after this pass's writes.
+    Pending {
+        /// What is waited for, as a sentence.
+        reason: String,
+        /// When to look again, if no watch would tell.
+        retry: Option<Timestamp>,
+    },
+    /// Something of someone else's is in the way.
+    Blocked {
+        /// The objects in the way, named as a person would look them up.
+        by: Vec<String>,
+    },
+}
+
+impl Yield {
+    fn words(&self) -> Option<String> {
+        match self {
+            Self::Done => None,
+            Self::Pending { reason, .. } => Some(reason.clone()),
+            Self::Blocked { by } => Some(format!("blocked by {}", by.join(", "))),
+        }
+    }
+}
+
+/// What happens to a step that is not over when its time is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OnExpiry {
+    /// Keep trying, and say that it is overdue.
+    #[default]
+    Wait,
+    /// Give it up, record what was left behind, and go on.
+    Force,
+    /// Stop acting, and say which command lets it go on.
+    Manual,
+}
+
+/// Steps that someone asked to give up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Force {
+    /// None.
+    #[default]
+    None,
+    /// The running step of this name.
+    Step(String),
+    /// Every step that is not over.
+    All,
+}
+
+impl Force {
+    fn covers(&self, step: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Step(name) => name == step,
+            Self::All => true,
+        }
+    }
+}
+
+/// One step of a [`Teardown`]: made by [`step`].
+#[derive(Clone, Debug)]
+pub struct Step {
+    name: String,
+    after: Vec<String>,
+    within: Option<Duration>,
+    on_expiry: Option<OnExpiry>,
+}
+
+/// A step called `name`, with no predecessors and no deadline.
+pub fn step(name: impl Into<String>) -> Step {
+    Step { name: name.into(), after: Vec::new(), within: None, on_expiry: None }
+}
+
+impl Step {
+    /// The steps that must be over before this one starts.
+    #[must_use]
+    pub fn after<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.after.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// How long the step may run, counted from its start.
+    #[must_use]
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.within = Some(deadline);
+        self
+    }
+
+    /// What happens when its time is up, if not what the whole graph says.
+    #[must_use]
+    pub fn on_expiry(mut self, policy: OnExpiry) -> Self {
+        self.on_expiry = Some(policy);
+        self
+    }
+}
+
+/// Why a graph of steps was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GraphError {
+    /// The steps wait for each other in a circle.
+    #[error("the teardown steps wait for each other: {}", .0.join(" → "))]
+    Cycle(Vec<String>),
+    /// A step comes after one that does not exist.
+    #[error("teardown step {step:?} comes after {unknown:?}, which is not a step")]
+    Unknown {
+        /// The step that names it.
+        step: String,
+        /// The name that is no step.
+        unknown: String,
+    },
+    /// Two steps have the same name.
+    #[error("two teardown steps are called {0:?}")]
+    Duplicate(String),
+}
+
+/// A teardown: a graph of steps that was checked when it was built.
+#[derive(Clone, Debug)]
+pub struct Teardown {
+    /// In an order in which they could run one after another.
+    steps: Vec<Step>,
+    within: Option<Duration>,
+    on_expiry: OnExpiry,
+}
+
+/// How a teardown stands after a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Steps are running.
+    Running,
+    /// A running step is blocked by objects of someone else's.
+    Blocked {
+        /// The objects in the way.
+        by: Vec<String>,
+    },
+    /// The time of these steps is up and their policy is [`OnExpiry::Manual`].
+    Stopped {
+        /// The steps that wait for a person.
+        steps: Vec<String>,
+    },
+    /// Every step is published as over: the finalizer may go.
+    Released,
+}
+
+/// One pass of a teardown: what to publish, which steps may act, and when to look again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// To be published in status.
+    pub record: TeardownRecord,
+    /// The steps whose writes belong into this pass's plan. All were published as running before.
+    pub act: Vec<String>,
+    /// How the whole stands.
+    pub state: State,
+    /// When time alone changes something.
+    pub next: Option<Timestamp>,
+}
+
+impl Progress {
+    /// Whether `step` may act in this pass.
+    pub fn acts(&self, step: &str) -> bool {
+        self.act.iter().any(|name| name == step)
+    }
+
+    /// A reason and a sentence for the `Ready` condition of an object that is being torn down.
+    pub fn words(&self) -> (&'static str, String) {
+        let running = || {
+            let each = self.record.steps.iter().filter(|step| step.phase == StepPhase::Running);
+            each.map(|step| match &step.message {
+                Some(message) => format!("{}: {message}", step.name),
+                None => step.name.clone(),
+            })
+            .collect::<Vec<_>>()
+            .join("; ")
+        };
+        match &self.state {
+            State::Released => ("TornDown", "Everything that depends on this object is gone.".to_owned()),
+            State::Running => ("TearingDown", format!("Tearing down {}.", running())),
+            State::Blocked { by } => ("TeardownBlocked", format!("Tearing down waits for {}.", by.join(", "))),
+            State::Stopped { steps } => (
+                "TeardownStopped",
+                format!(
+                    "The time of {} is up ({}). To give up a step and go on, set the annotation {}=STEP (or =all).",
+                    steps.join(", "),
+                    running(),
+                    super::FORCE_ANNOTATION
+                ),
+            ),
+        }
+    }
+}
+
+impl Teardown {
+    /// Builds a teardown from its steps.
+    ///
+    /// # Errors
+    ///
+    /// When two steps share a name, a step comes after an unknown one, or steps wait for each other in a
+    /// circle; the error prints the path of the circle.
+    pub fn graph(steps: impl IntoIterator<Item = Step>) -> Result<Self, GraphError> {
+        let mut waiting: BTreeMap<String, Step> = BTreeMap::new();
+        let mut order = Vec::new();
+        for step in steps {
+            order.push(step.name.clone());
+            if let Some(twin) = waiting.insert(step.name.clone(), step) {
+                return Err(GraphError::Duplicate(twin.name));
+            }
+        }
+        let names = |step: &Step| step.after.clone();
+        for step in waiting.values() {
+            if let Some(unknown) = names(step).into_iter().find(|name| !waiting.contains_key(name)) {
+                return Err(GraphError::Unknown { step: step.name.clone(), unknown });
+            }
+        }
+        let edges: graph::Graph<'_> = waiting
+            .iter()
+            .map(|(name, step)| (name.as_str(), step.after.iter().map(String::as_str).collect()))
+            .collect();
+        if let Some(path) = graph::cycle(&edges) {
+            return Err(GraphError::Cycle(path.into_iter().map(str::to_owned).collect()));
+        }
+        Ok(Self { steps: sorted(order, waiting), within: None, on_expiry: OnExpiry::default() })
+    }
+
+    /// How long the whole may take, counted from the first pass.
+    #[must_use]
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.within = Some(deadline);
+        self
+    }
+
+    /// What happens to steps that are not over when their time, or the time of the whole, is up.
+    #[must_use]
+    pub fn on_expiry(mut self, policy: OnExpiry) -> Self {
+        self.on_expiry = policy;
+        self
+    }
+
+    /// Takes the teardown one pass further.
+    ///
+    /// `published` is the record in the object's status; `observe` is asked about running steps only, each
+    /// at most once, in order.
+    ///
+    /// # Guarantees
+    ///
+    /// Total and deterministic. When [`State::Released`] is returned, the record equals `published`.
+    pub fn advance(
+        &self,
+        published: Option<&TeardownRecord>,
+        mut observe: impl FnMut(&str) -> Yield,
+        force: &Force,
+        now: Timestamp,
+    ) -> Progress {
+        let now = milliseconds(now);
+        let started_at = published.map_or(now, |record| record.started_at);
+        let mut progress = Progress {
+            record: TeardownRecord { started_at, steps: Vec::with_capacity(self.steps.len()) },
+            act: Vec::new(),
+            state: State::Running,
+            next: None,
+        };
+        let (mut blocked_by, mut stopped) = (Vec::new(), Vec::new());
+        for step in &self.steps {
+            let was = published.and_then(|record| record.step(&step.name));
+            let record = match was.map_or(StepPhase::Waiting, |was| was.phase) {
+                StepPhase::Done | StepPhase::Leaked => was.cloned(),
+                StepPhase::Waiting => None,
+                StepPhase::Running => was.map(|was| {
+                    let seen = observe(&step.name);
+                    let pass = self.run(step, was, &seen, started_at, force, now);
+                    if pass.acts {
+                        progress.act.push(step.name.clone());
+                    }
+                    if pass.stopped {
+                        stopped.push(step.name.clone());
+                    }
+                    if let (Yield::Blocked { by }, StepPhase::Running) = (seen, pass.record.phase) {
+                        blocked_by.extend(by);
+                    }
+                    progress.next = earliest(progress.next, pass.next);
+                    pass.record
+                }),
+            };
+            let record = record.unwrap_or_else(|| self.begin(step, &progress.record, force, now));
+            progress.record.steps.push(record);
+        }
+        progress.state = if published.is_some_and(|record| self.is_over(record)) {
+            State::Released
+        } else if !stopped.is_empty() {
+            State::Stopped { steps: stopped }
+        } else if !blocked_by.is_empty() {
+            State::Blocked { by: blocked_by }
+        } else {
+            State::Running
+        };
+        progress
+    }
+
+    fn is_over(&self, record: &TeardownRecord) -> bool {
+        self.steps.iter().all(|step| record.step(&step.name).is_some_and(|was| was.phase.is_over()))
+    }
+
+    /// One pass over a running step.
+    fn run(
+        &self,
+        step: &Step,
+        was: &StepRecord,
+        seen: &Yield,
+        whole_started_at: Timestamp,
+        force: &Force,
+        now: Timestamp,
+    ) -> Pass {
+        let mut record = was.clone();
+        record.message = seen.words();
+        if *seen == Yield::Done {
+            record.phase = StepPhase::Done;
+            record.finished_at = Some(now);
+            record.overdue = false;
+            return Pass { record, acts: false, stopped: false, next: None };
+        }
+        let deadlines = [(step.within, was.started_at.unwrap_or(whole_started_at)), (self.within, whole_started_at)];
+        let deadline = deadlines
+            .into_iter()
+            .filter_map(|(within, from)| from.checked_add(SignedDuration::try_from(within?).ok()?).ok())
+            .min();
+        let expired = deadline.is_some_and(|deadline| deadline <= now);
+        let policy = step.on_expiry.unwrap_or(self.on_expiry);
+        let forced_by = if force.covers(&step.name) {
+            Some("given up by annotation")
+        } else if expired && policy == OnExpiry::Force {
+            Some("given up when its time was up")
+        } else {
+            None
+        };
+        if let Some(why) = forced_by {
+            record.phase = StepPhase::Leaked;
+            record.finished_at = Some(now);
+            record.overdue = expired;
+            record.message = Some(format!("{why}: {}", record.message.unwrap_or_default()));
+            return Pass { record, acts: false, stopped: false, next: None };
+        }
+        record.overdue = expired;
+        let stopped = expired && policy == OnExpiry::Manual;
+        let retry = match seen {
+            Yield::Pending { retry, .. } if !stopped => *retry,
+            _ => None,
+        };
+        let next = earliest(retry, deadline.filter(|_| !expired));
+        Pass { record, acts: !stopped, stopped, next }
+    }
+
+    /// A step that was not running: it starts when all it comes after is over in the record so far, which
+    /// is published together with this step's start.
+    fn begin(&self, step: &Step, so_far: &TeardownRecord, force: &Force, now: Timestamp) -> StepRecord {
+        let mut record = StepRecord::waiting(&step.name);
+        if *force == Force::All {
+            record.phase = StepPhase::Leaked;
+            record.finished_at = Some(now);
+            record.message = Some("given up by annotation before it began".to_owned());
+        } else if step.after.iter().all(|name| so_far.step(name).is_some_and(|before| before.phase.is_over())) {
+            record.phase = StepPhase::Running;
+            record.started_at = Some(now);
+        } else {
+            let open: Vec<_> = (step.after.iter())
+                .filter(|name| !so_far.step(name).is_some_and(|before| before.phase.is_over()))
+                .map(String::as_str)
+                .collect();
+            record.message = Some(format!("after {}", open.join(", ")));
+        }
+        record
+    }
+}
+
+struct Pass {
+    record: StepRecord,
+    acts: bool,
+    stopped: bool,
+    next: Option<Timestamp>,
+}
+
+/// Kahn's order, stable: of the steps that could come next, the one that was written first.
+fn sorted(order: Vec<String>, mut waiting: BTreeMap<String, Step>) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::with_capacity(order.len());
+    while !waiting.is_empty() {
+        let ready = order.iter().find(|name| {
+            waiting.get(*name).is_some_and(|step| step.after.iter().all(|before| !waiting.contains_key(before)))
+        });
+        // Without a cycle there is always one.
+        let Some(step) = ready.and_then(|name| waiting.remove(name)) else { break };
+        steps.push(step);
+    }
+    steps
+}
+
+fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
+}
+
+/// Finer times would only make the status harder to read.
+fn milliseconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
+}

@@ -1,0 +1,85 @@
+//! Graphs of named things: the one question both teardowns and rollouts ask of them.
+
+use std::collections::BTreeMap;
+
+/// A graph as people write it down: each name with the names that must come before it.
+pub type Graph<'a> = BTreeMap<&'a str, Vec<&'a str>>;
+
+/// Finds a cycle and returns it as a closed path, `["a", "b", "a"]`.
+///
+/// # Guarantees
+///
+/// The answer depends on the graph alone: the same graph gives the same path. Names that are
+/// depended on but not in the graph are ignored. The cost is linear in nodes and edges, and the
+/// search keeps its own stack, so a chain of a hundred thousand names is no danger.
+pub fn cycle<'a>(graph: &Graph<'a>) -> Option<Vec<&'a str>> {
+    let mut finished: BTreeMap<&str, bool> = BTreeMap::new();
+    for start in graph.keys() {
+        let mut path: Vec<(&'a str, std::slice::Iter<'_, &'a str>)> = Vec::new();
+        let mut visit = Some(*start);
+        loop {
+            if let Some(name) = visit.take() {
+                match (finished.get(name), graph.get_key_value(name)) {
+                    (None, Some((name, before))) => {
+                        finished.insert(name, false);
+                        path.push((name, before.iter()));
+                    }
+                    // On the current path and not finished: the path from there closes here.
+                    (Some(false), _) => {
+                        let from = path.iter().position(|(on_path, _)| *on_path == name)?;
+                        let mut cycle: Vec<&str> = path[from..].iter().map(|(name, _)| *name).collect();
+                        cycle.push(name);
+                        return Some(cycle);
+                    }
+                    (Some(true), _) | (None, None) => {}
+                }
+            }
+            let Some((name, before)) = path.last_mut() else { break };
+            if let Some(next) = before.next() {
+                visit = Some(next);
+            } else {
+                finished.insert(name, true);
+                path.pop();
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diamond_has_no_cycle() {
+        let graph = Graph::from([("a", vec![]), ("b", vec!["a"]), ("c", vec!["a"]), ("d", vec!["b", "c"])]);
+        assert_eq!(cycle(&graph), None);
+    }
+
+    #[test]
+    fn the_cycle_is_printed_as_a_closed_path_without_what_leads_to_it() {
+        let graph = Graph::from([("start", vec!["x"]), ("x", vec!["y"]), ("y", vec!["z"]), ("z", vec!["x"])]);
+        assert_eq!(cycle(&graph), Some(vec!["x", "y", "z", "x"]));
+    }
+
+    #[test]
+    fn a_name_that_depends_on_itself_is_a_cycle() {
+        assert_eq!(cycle(&Graph::from([("a", vec!["a"])])), Some(vec!["a", "a"]));
+    }
+
+    #[test]
+    fn unknown_names_are_not_cycles() {
+        assert_eq!(cycle(&Graph::from([("a", vec!["nowhere"])])), None);
+    }
+
+    #[test]
+    fn a_very_long_chain_does_not_exhaust_the_stack() {
+        let names: Vec<String> = (0..100_000).map(|n| format!("n{n:06}")).collect();
+        let graph: Graph<'_> = names
+            .iter()
+            .enumerate()
+            .map(|(n, name)| (name.as_str(), names.get(n + 1).map(String::as_str).into_iter().collect()))
+            .collect();
+        assert_eq!(cycle(&graph), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! What an operator fills in: what it reads and what it decides. The rest is the same for all.
+
+use jiff::Timestamp;
+use kube::Resource;
+use kube::core::object::HasStatus;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::conditions::Conditions;
+use crate::controller::{Context, Watches};
+use crate::error::Error;
+use crate::plan::Plan;
+
+/// Set this annotation to a new value to have an object looked at now.
+pub const REQUESTED_AT_ANNOTATION: &str = "opcore.dev/requestedAt";
+
+/// A kind that an operator reconciles: one of ours, with a status that has conditions.
+pub trait Root:
+    Resource<DynamicType = (), Scope: 'static>
+    + HasStatus<Status: Conditions + Clone + Default + Serialize + Send + Sync>
+    + Clone
+    + DeserializeOwned
+    + Serialize
+    + std::fmt::Debug
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Root for K where
+    K: Resource<DynamicType = (), Scope: 'static>
+        + HasStatus<Status: Conditions + Clone + Default + Serialize + Send + Sync>
+        + Clone
+        + DeserializeOwned
+        + Serialize
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// An operator: observe, then decide.
+///
+/// ```text
+/// watch ─▶ queue ─▶ observe ─▶ decide ─▶ act ─▶ publish ─▶ (wait for the next event or a moment in time)
+///          opcore    reads      pure     writes  status
+/// ```
+pub trait Operator: Send + Sync + 'static {
+    /// The kind it reconciles.
+    type Object: Root;
+    /// Everything that was read, nothing decided.
+    type Seen: Send + Sync;
+
+    /// Says which other objects' changes concern which of its own.
+    fn watches(&self, _watches: &mut Watches<Self::Object>) {}
+
+    /// Reads what the decision needs. Writes nothing, chooses nothing.
+    fn observe(
+        &self,
+        object: &Self::Object,
+        context: &Context,
+    ) -> impl Future<Output = Result<Self::Seen, Error>> + Send;
+
+    /// Decides, from what was read and the time alone.
+    ///
+    /// Total: bad input is a decision with a [`Summary::stalled`](crate::conditions::Summary::stalled) status, not an
+    /// error. Deletion takes the same path; see [`crate::finalizer`].
+    fn decide(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> Decision<Self::Object>;
+}
+
+/// What is to be done, said and waited for.
+#[derive(Clone, Debug)]
+pub struct Decision<K: HasStatus> {
+    /// Writes, in order, as data.
+    pub plan: Plan,
+    /// Published once, after the plan, and only when it differs.
+    pub status: K::Status,
+    /// Events beyond the changes of conditions, which are reported by themselves. For transitions only.
+    pub notes: Vec<Note>,
+    /// What to wait for.
+    pub next: Next,
+}
+
+impl<K: HasStatus> Decision<K> {
+    /// Publish this status, write nothing, and wait for the next event.
+    pub fn say(status: K::Status) -> Self {
+        Self { plan: Plan::new(), status, notes: Vec::new(), next: Next::OnEvent }
+    }
+}
+
+/// What an object waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Next {
+    /// A watch will tell.
+    #[default]
+    OnEvent,
+    /// This moment, or a watch if it tells before.
+    At(Timestamp),
+}
+
+impl From<Option<Timestamp>> for Next {
+    fn from(at: Option<Timestamp>) -> Self {
+        at.map_or(Self::OnEvent, Self::At)
+    }
+}
+
+/// An Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether someone should have a look.
+    pub warning: bool,
+    /// A CamelCase fact.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}

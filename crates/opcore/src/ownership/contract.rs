@@ -1,0 +1,184 @@
+//! The ownership contract as data: which layer of tools owns which objects.
+//!
+//! The types live here because every operator asks the contract before it writes; the object that carries it in a
+//! cluster is reconciled elsewhere.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Subject;
+
+/// Who owns what, and what happens to those who do not keep to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Contract {
+    /// The layers, lowest first: what a layer owns, higher layers build on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
+    /// The tools, and how each is recognised.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<OwnerSpec>,
+    /// Which objects belong to whom; the first rule that matches decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+    /// What no one may do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guardrails: Vec<Guardrail>,
+    /// What happens to a write that breaks the contract.
+    #[serde(default)]
+    pub enforcement: Enforcement,
+}
+
+/// A tool, and how it is recognised. Any one of the signs suffices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerSpec {
+    /// The name that rules use.
+    pub name: String,
+    /// The layer it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<String>,
+    /// User names, as the API server sees them; `*` stands for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<String>,
+    /// Field managers; `*` stands for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub field_managers: Vec<String>,
+    /// Labels it sets; an empty value stands for any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations it sets; an empty value stands for any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Names of Helm releases it makes; `*` stands for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub helm_releases: Vec<String>,
+}
+
+/// A set of objects, and whose they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rule {
+    /// The name that reports and refusals print.
+    pub name: String,
+    /// Which objects are meant. An empty list or map does not restrict.
+    #[serde(default)]
+    pub select: Selector,
+    /// The owner's name.
+    pub owner: String,
+}
+
+/// Which objects are meant: every part must match, and an empty part matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Selector {
+    /// API groups; the core group is `""`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Kinds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
+    /// Namespaces; `*` stands for any characters. Cluster-scoped objects match only when this is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// Names; `*` stands for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Labels; an empty value stands for any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations; an empty value stands for any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Something that no one may do, whoever owns the object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Guardrail {
+    /// The name that refusals print.
+    pub name: String,
+    /// The objects it watches over.
+    #[serde(default)]
+    pub select: Selector,
+    /// A CEL expression over `object` and `request` that must be true.
+    pub expression: String,
+    /// What to tell someone whose write it refuses, cure included.
+    pub message: String,
+}
+
+/// What happens to a write that breaks the contract.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Enforcement {
+    /// It is reported.
+    #[default]
+    Report,
+    /// It is reported, and the writer is warned.
+    Warn,
+    /// It is refused.
+    Deny,
+}
+
+/// Whom the contract names for an object.
+pub(super) struct NamedOwner<'a> {
+    pub(super) name: String,
+    pub(super) rule: String,
+    spec: Option<&'a OwnerSpec>,
+}
+
+impl NamedOwner<'_> {
+    /// Whether the operator writing as `manager` is this owner.
+    pub(super) fn speaks_for(&self, manager: &str) -> bool {
+        let managers = self.spec.into_iter().flat_map(|spec| &spec.field_managers);
+        self.name == manager || managers.into_iter().any(|pattern| matches(pattern, manager))
+    }
+}
+
+impl Contract {
+    /// The owner that the first matching rule names.
+    pub(super) fn owner_of(&self, subject: Subject<'_>) -> Option<NamedOwner<'_>> {
+        let rule = self.rules.iter().find(|rule| rule.select.matches(subject))?;
+        let spec = self.owners.iter().find(|owner| owner.name == rule.owner);
+        Some(NamedOwner { name: rule.owner.clone(), rule: rule.name.clone(), spec })
+    }
+}
+
+impl Selector {
+    /// Whether an object is meant.
+    pub fn matches(&self, subject: Subject<'_>) -> bool {
+        let plain = |list: &[String], value: &str| list.is_empty() || list.iter().any(|item| item == value);
+        let pattern = |list: &[String], value: Option<&str>| {
+            list.is_empty() || value.is_some_and(|value| list.iter().any(|pattern| matches(pattern, value)))
+        };
+        plain(&self.groups, subject.group)
+            && plain(&self.kinds, subject.kind)
+            && pattern(&self.namespaces, subject.meta.namespace.as_deref())
+            && pattern(&self.names, subject.meta.name.as_deref())
+            && has_all(&self.labels, subject.meta.labels.as_ref())
+            && has_all(&self.annotations, subject.meta.annotations.as_ref())
+    }
+}
+
+fn has_all(wanted: &BTreeMap<String, String>, found: Option<&BTreeMap<String, String>>) -> bool {
+    wanted.iter().all(|(key, value)| {
+        found.and_then(|found| found.get(key)).is_some_and(|found| value.is_empty() || found == value)
+    })
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any characters, and all other characters for themselves.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(head) else { return false };
+    let mut parts = rest.split('*').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return text.ends_with(part);
+        }
+        // The leftmost occurrence leaves the most for the parts that follow.
+        let Some(at) = text.find(part) else { return false };
+        text = &text[at + part.len()..];
+    }
+    true
+}

@@ -1,0 +1,208 @@
+//! Writes as data: what a decision wants done, in order, for a test to read and for [`crate::act`] to do.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::{Resource, ResourceExt};
+use serde::Serialize;
+
+/// Writes in stages. A stage begins when the one before it is through; inside a stage the order is free.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    stages: Vec<Vec<Write>>,
+}
+
+impl Plan {
+    /// Nothing to do.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a write that begins after everything so far.
+    pub fn then(&mut self, write: Write) -> &mut Self {
+        self.stages.push(vec![write]);
+        self
+    }
+
+    /// Adds writes that begin together, after everything so far.
+    pub fn together(&mut self, writes: impl IntoIterator<Item = Write>) -> &mut Self {
+        let writes: Vec<_> = writes.into_iter().collect();
+        if !writes.is_empty() {
+            self.stages.push(writes);
+        }
+        self
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty()
+    }
+
+    /// All writes, in order.
+    pub fn writes(&self) -> impl Iterator<Item = &Write> {
+        self.stages.iter().flatten()
+    }
+
+    /// The stages.
+    pub fn stages(&self) -> &[Vec<Write>] {
+        &self.stages
+    }
+}
+
+impl FromIterator<Write> for Plan {
+    fn from_iter<I: IntoIterator<Item = Write>>(writes: I) -> Self {
+        Self { stages: writes.into_iter().map(|write| vec![write]).collect() }
+    }
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// Make this object exist, with these fields.
+    Apply(Box<Apply>),
+    /// Make exactly this object go away.
+    Delete(Delete),
+    /// Set annotations on exactly this object, or remove those without a value.
+    Annotate {
+        /// Exactly which object.
+        target: Target,
+        /// What to set, or to remove.
+        annotations: BTreeMap<String, Option<String>>,
+    },
+    /// Put a finalizer on the object being reconciled.
+    AddFinalizer(String),
+    /// Release the object being reconciled.
+    RemoveFinalizer(String),
+}
+
+/// An object to apply: its kind and the fields we want to own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Apply {
+    /// Its kind, as the API server addresses it.
+    pub resource: ApiResource,
+    /// The fields we want, and no others.
+    pub object: DynamicObject,
+}
+
+/// An object to delete.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delete {
+    /// Exactly which object.
+    pub target: Target,
+    /// Delete only while it is as it was when it was looked at.
+    pub resource_version: Option<String>,
+    /// What becomes of its dependants.
+    pub dependants: Dependants,
+}
+
+/// What becomes of the dependants of a deleted object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dependants {
+    /// They are deleted after it.
+    #[default]
+    Background,
+    /// They are deleted before it.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+/// One object in its life from creation to deletion: never its successor of the same name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its kind, as the API server addresses it.
+    pub resource: ApiResource,
+    /// Its namespace, unless it is cluster-scoped.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl Target {
+    /// Exactly this object, as it was read.
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self::dynamic(&ApiResource::erase::<K>(&()), object)
+    }
+
+    /// Exactly this object, whose kind is known only at run time.
+    pub fn dynamic(resource: &ApiResource, object: &impl Resource) -> Self {
+        Self {
+            resource: resource.clone(),
+            namespace: object.namespace(),
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+        }
+    }
+}
+
+impl Write {
+    /// Makes `object` exist. Its status is left out: it belongs to whoever reconciles it.
+    ///
+    /// # Errors
+    ///
+    /// When the object cannot be represented as JSON, which no Kubernetes type does.
+    pub fn apply<K>(object: &K) -> Result<Self, serde_json::Error>
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let mut value = serde_json::to_value(object)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());
+            fields.insert("kind".to_owned(), resource.kind.clone().into());
+            fields.remove("status");
+        }
+        Ok(Self::apply_dynamic(resource, serde_json::from_value(value)?))
+    }
+
+    /// Makes `object`, whose kind is known only at run time, exist.
+    pub fn apply_dynamic(resource: ApiResource, object: DynamicObject) -> Self {
+        Self::Apply(Box::new(Apply { resource, object }))
+    }
+
+    /// Deletes exactly this object, as it was read: not its successor, and not if it has changed since.
+    pub fn delete<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self::Delete(Delete {
+            target: Target::of(object),
+            resource_version: object.resource_version(),
+            dependants: Dependants::default(),
+        })
+    }
+}
+
+impl fmt::Display for Write {
+    /// One line for logs and failing tests, such as "apply ConfigMap shop/front".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apply(apply) => write!(f, "apply {}", apply.words()),
+            Self::Delete(delete) => write!(f, "delete {}", delete.target),
+            Self::Annotate { target, .. } => write!(f, "annotate {target}"),
+            Self::AddFinalizer(name) => write!(f, "add finalizer {name}"),
+            Self::RemoveFinalizer(name) => write!(f, "remove finalizer {name}"),
+        }
+    }
+}
+
+impl Apply {
+    /// The object in words, `Kind namespace/name`.
+    pub fn words(&self) -> String {
+        words(&self.resource.kind, self.object.namespace().as_deref(), &self.object.name_any())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&words(&self.resource.kind, self.namespace.as_deref(), &self.name))
+    }
+}
+
+/// `Kind namespace/name`, or `Kind name`.
+pub(crate) fn words(kind: &str, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
+    }
+}

@@ -1,0 +1,381 @@
+//! Whether a Kubernetes object is ready, read from the object alone.
+//!
+//! *Ready* means: what its spec asks for is there, and the controller which says so has seen
+//! this very spec. The rules are those of kstatus (as Flux, Helm and Argo CD users know them),
+//! with its known traps closed. They are asked in one order, and the first that answers decides:
+//!
+//! 1. no `apiVersion` or `kind`: in progress, since nothing can be said;
+//! 2. the [`Fence`] shows that this view is older than our own write: in progress;
+//! 3. `deletionTimestamp`: terminating;
+//! 4. `generation` differs from `status.observedGeneration`: in progress;
+//! 5. condition `Reconciling`: in progress;
+//! 6. condition `Stalled`: failed;
+//! 7. the rule of the [kind](self#kinds), if it has one;
+//! 8. a custom resource without any status: in progress, unless [`Options::status_expected`] is off;
+//! 9. condition `Ready`: ready when `True`, else in progress;
+//! 10. anything else is ready, as it exists.
+//!
+//! Three exceptions of Flux are asked between 3 and 5, as they overrule what follows: suspended
+//! objects, requested reconciles, and the run that each interval of a Kustomization brings.
+//!
+//! Last, the [`Fence`] holds back a verdict that rests on a status from before our own write.
+//!
+//! # Kinds
+//!
+//! | Kind | Ready when | Failed when |
+//! |---|---|---|
+//! | Deployment | replicas, updated, available, ready equal the spec; `Progressing` says `NewReplicaSetAvailable`; `Available` | `ProgressDeadlineExceeded` |
+//! | StatefulSet | replicas, ready, available equal the spec; one revision, or the partition is updated | – |
+//! | DaemonSet | updated, available, ready reach the desired number | – |
+//! | ReplicaSet, ReplicationController | labelled, available, ready equal the spec | – |
+//! | Job | `Complete`; or suspended, as asked | `Failed` |
+//! | Pod | running and `Ready`; or succeeded | phase `Failed`; unschedulable for longer than the grace |
+//! | PersistentVolumeClaim | bound | lost |
+//! | PersistentVolume | available, bound or released | phase `Failed` |
+//! | Service, Ingress | it has its cluster address; on demand also its external address | – |
+//! | CustomResourceDefinition | `Established`, with the names it asks for | `NamesAccepted` is false |
+//! | APIService | `Available` | – |
+//! | PodDisruptionBudget, HorizontalPodAutoscaler | its controller has read it and can work | – |
+//! | Namespace, CronJob | it exists | – |
+//! | Kustomization, HelmRelease, Flux sources | `Ready` for this generation; held through a periodic run | `Stalled` |
+//! | Cluster (CloudNativePG) | `Ready` and phase "Cluster in healthy state"; or hibernated, as asked | unrecoverable phases |
+//! | ExternalSecret | `Ready`, and synced at this generation | – |
+//!
+//! # Guarantees
+//!
+//! - Pure and total: no client, no clock but the argument, no panic whatever the object holds. A
+//!   field of the wrong type counts as missing.
+//! - A status that is known to describe an older spec never makes an object ready nor failed.
+//! - Failed is told from slow: failed means that waiting alone will not help.
+//! - When time alone would change a verdict, [`Verdict::recheck_at`] names the moment, so a caller
+//!   sets one timer and polls nothing.
+//!
+//! # Assumptions
+//!
+//! - The object comes from an API server, with `apiVersion` and `kind` filled in. Items of a list
+//!   carry neither: the caller adds them.
+//! - A Job that is gone because of its `ttlSecondsAfterFinished` is done; only the caller knows
+//!   that it existed.
+//! - An established CRD may still be missing in discovery for a moment: the caller opens its watch
+//!   and retries.
+//! - Who else writes to the object is no concern here; see the `ownership` module.
+
+mod api;
+mod data;
+mod fence;
+mod flux;
+mod network;
+mod pods;
+mod storage;
+mod view;
+mod workloads;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub use fence::Fence;
+use view::{Condition, View};
+
+/// How long a pod may be unschedulable before it counts as failed, as in kstatus.
+pub const UNSCHEDULABLE_GRACE: Duration = Duration::from_secs(15);
+
+/// How long a controller gets to react to a write before its unchanged status is believed.
+pub const SETTLE: Duration = Duration::from_secs(10);
+
+/// Long enough for a sentence of a controller, short enough to be repeated in a status.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// What an object's own status says about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The answer.
+    pub state: State,
+    /// A fact in CamelCase, fit for the `reason` of a condition.
+    pub reason: String,
+    /// A sentence that names the object, the fact and, where there is one, the cure.
+    pub message: String,
+    /// The moment at which the verdict changes without any event. `None`: only an event changes it.
+    pub recheck_at: Option<Timestamp>,
+}
+
+/// The four states an existing object can be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// What the spec asks for is there.
+    Ready,
+    /// On its way, or nobody can tell yet.
+    InProgress,
+    /// Waiting alone will not help.
+    Failed,
+    /// Being deleted.
+    Terminating,
+}
+
+/// What the caller knows beyond the object, and what it demands beyond kstatus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "four demands that do not depend on each other")]
+pub struct Options {
+    /// A Service of type `LoadBalancer` is ready only with an external address. Off by default,
+    /// as many clusters have nothing that assigns one.
+    pub load_balancer_address: bool,
+    /// An Ingress is ready only with an external address. Off by default: many ingress
+    /// controllers never report one.
+    pub ingress_address: bool,
+    /// The claim's StorageClass binds on first consumer, so that a pending claim which no pod
+    /// uses yet is as ready as it can be. Off by default: the claim does not tell.
+    pub claim_waits_for_consumer: bool,
+    /// The kind has a status subresource, so that an object without status is one that no
+    /// controller has seen. On by default; the caller turns it off when the CRD says otherwise.
+    /// Only asked for kinds which are not Kubernetes' own and have no rule here.
+    pub status_expected: bool,
+    /// How long a pod may be unschedulable before it counts as failed.
+    pub unschedulable_grace: Duration,
+    /// What the caller itself wrote last, if it wrote: the fence against an outdated status.
+    pub fence: Option<Fence>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            load_balancer_address: false,
+            ingress_address: false,
+            claim_waits_for_consumer: false,
+            status_expected: true,
+            unschedulable_grace: UNSCHEDULABLE_GRACE,
+            fence: None,
+        }
+    }
+}
+
+/// The verdict on an object that the caller only watches.
+pub fn of(object: &Value, now: Timestamp) -> Verdict {
+    with(object, &Options::default(), now)
+}
+
+/// The verdict on an object, given what the caller knows and demands.
+pub fn with(object: &Value, options: &Options, now: Timestamp) -> Verdict {
+    let case = Case { object: View::of(object), options, now };
+    let verdict = RULES.iter().find_map(|rule| rule(&case)).unwrap_or_else(|| exists(&case));
+    fence::hold(&case, verdict)
+}
+
+impl Verdict {
+    /// Whether dependants may go on.
+    pub fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    fn ready(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
+        Self::new(State::Ready, reason, message)
+    }
+
+    fn in_progress(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
+        Self::new(State::InProgress, reason, message)
+    }
+
+    fn failed(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
+        Self::new(State::Failed, reason, message)
+    }
+
+    fn new(state: State, reason: impl Into<String>, message: impl AsRef<str>) -> Self {
+        Self {
+            state,
+            reason: reason.into(),
+            message: view::shortened(message.as_ref(), LONGEST_MESSAGE),
+            recheck_at: None,
+        }
+    }
+
+    fn until(mut self, moment: Timestamp) -> Self {
+        self.recheck_at = Some(moment);
+        self
+    }
+}
+
+impl State {
+    /// The name as people read it in a status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::InProgress => "InProgress",
+            Self::Failed => "Failed",
+            Self::Terminating => "Terminating",
+        }
+    }
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Everything a rule may look at.
+struct Case<'a> {
+    object: View<'a>,
+    options: &'a Options,
+    now: Timestamp,
+}
+
+/// A rule answers, or leaves the object to the next one.
+type Rule = fn(&Case<'_>) -> Option<Verdict>;
+
+const RULES: &[Rule] = &[
+    unknown_kind,
+    fence::outdated_view,
+    terminating,
+    flux::never_reconciled,
+    flux::suspended,
+    generation_not_observed,
+    flux::reconcile_requested,
+    flux::periodic_run,
+    reconciling,
+    stalled,
+    rule_of_the_kind,
+    no_status_yet,
+    ready_condition,
+];
+
+fn unknown_kind(case: &Case<'_>) -> Option<Verdict> {
+    let object = case.object;
+    (object.kind().is_none() || object.group().is_none()).then(|| {
+        Verdict::in_progress(
+            "UnknownKind",
+            "The object carries no apiVersion and kind, so its readiness cannot be told; items of a list need both filled in.",
+        )
+    })
+}
+
+fn terminating(case: &Case<'_>) -> Option<Verdict> {
+    let object = case.object;
+    object.at("metadata.deletionTimestamp")?;
+    let finalizers: Vec<&str> = object.list("metadata.finalizers").iter().filter_map(Value::as_str).collect();
+    let waits_for =
+        if finalizers.is_empty() { String::new() } else { format!("; its finalizers are {}", finalizers.join(", ")) };
+    Some(Verdict::new(State::Terminating, "Terminating", format!("{object} is being deleted{waits_for}.")))
+}
+
+fn generation_not_observed(case: &Case<'_>) -> Option<Verdict> {
+    let object = case.object;
+    let generation = object.generation()?;
+    let observed = object.observed_generation()?;
+    (generation != observed).then(|| {
+        Verdict::in_progress(
+            "GenerationNotObserved",
+            format!("{object} is at generation {generation}, its controller has seen {observed} so far."),
+        )
+    })
+}
+
+fn reconciling(case: &Case<'_>) -> Option<Verdict> {
+    let condition = case.object.current("Reconciling")?;
+    condition.is_true().then(|| {
+        Verdict::in_progress(
+            condition.reason_or("Reconciling"),
+            format!("{} is being reconciled{}", case.object, condition.words()),
+        )
+    })
+}
+
+fn stalled(case: &Case<'_>) -> Option<Verdict> {
+    let condition = case.object.current("Stalled")?;
+    condition.is_true().then(|| {
+        Verdict::failed(condition.reason_or("Stalled"), format!("{} is stalled{}", case.object, condition.words()))
+    })
+}
+
+fn rule_of_the_kind(case: &Case<'_>) -> Option<Verdict> {
+    let rule: fn(&Case<'_>) -> Verdict = match (case.object.group()?, case.object.kind()?) {
+        ("apps" | "extensions", "Deployment") => workloads::deployment,
+        ("apps", "StatefulSet") => workloads::stateful_set,
+        ("apps" | "extensions", "DaemonSet") => workloads::daemon_set,
+        ("apps" | "extensions", "ReplicaSet") | ("", "ReplicationController") => workloads::replica_set,
+        ("batch", "Job") => pods::job,
+        ("", "Pod") => pods::pod,
+        ("", "PersistentVolumeClaim") => storage::claim,
+        ("", "PersistentVolume") => storage::volume,
+        ("", "Service") => network::service,
+        ("networking.k8s.io" | "extensions", "Ingress") => network::ingress,
+        ("", "Namespace") => api::namespace,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => api::definition,
+        ("apiregistration.k8s.io", "APIService") => api::service,
+        ("policy", "PodDisruptionBudget") => api::disruption_budget,
+        ("autoscaling", "HorizontalPodAutoscaler") => api::autoscaler,
+        ("kustomize.toolkit.fluxcd.io", "Kustomization")
+        | ("helm.toolkit.fluxcd.io", "HelmRelease")
+        | ("source.toolkit.fluxcd.io", "GitRepository" | "OCIRepository" | "Bucket" | "HelmRepository" | "HelmChart") => {
+            flux::reconciled
+        }
+        ("postgresql.cnpg.io", "Cluster") => data::postgres_cluster,
+        ("external-secrets.io", "ExternalSecret") => data::external_secret,
+        // These write other parts of their status before the first Ready condition.
+        ("external-secrets.io", "SecretStore" | "ClusterSecretStore")
+        | ("cert-manager.io", "Certificate" | "Issuer" | "ClusterIssuer") => says_ready,
+        _ => return None,
+    };
+    Some(rule(case))
+}
+
+/// Closes kstatus's best-known hole: a custom resource that no controller has seen is not ready.
+fn no_status_yet(case: &Case<'_>) -> Option<Verdict> {
+    let object = case.object;
+    if object.is_builtin() || object.has_status() || !case.options.status_expected {
+        return None;
+    }
+    Some(Verdict::in_progress(
+        "NoStatusYet",
+        format!(
+            "{object} has no status yet; check that the controller of its kind is running and watches this namespace."
+        ),
+    ))
+}
+
+/// The generic rule, for every kind that has a condition `Ready`.
+fn ready_condition(case: &Case<'_>) -> Option<Verdict> {
+    let condition = case.object.condition("Ready")?;
+    Some(judged(case, &condition, "Ready"))
+}
+
+/// For kinds known to report `Ready`: its absence means that the controller is not there yet.
+fn says_ready(case: &Case<'_>) -> Verdict {
+    ready_condition(case).unwrap_or_else(|| not_reported(case, "Ready"))
+}
+
+fn not_reported(case: &Case<'_>, kind: &str) -> Verdict {
+    Verdict::in_progress(
+        format!("{kind}NotReported"),
+        format!("{} has no condition {kind} yet; check that its controller is running.", case.object),
+    )
+}
+
+/// A condition whose `True` means ready. False is in progress, as controllers retry.
+fn judged(case: &Case<'_>, condition: &Condition<'_>, kind: &str) -> Verdict {
+    let object = case.object;
+    if condition.lags {
+        Verdict::in_progress(
+            "ConditionOutdated",
+            format!("Condition {kind} of {object} describes an older generation."),
+        )
+    } else if condition.is_true() {
+        Verdict::ready(condition.reason_or(kind), format!("{object} reports {kind}{}", condition.words()))
+    } else {
+        Verdict::in_progress(
+            condition.reason_or(&format!("Not{kind}")),
+            format!("{object} reports {kind}={}{}", condition.status, condition.words()),
+        )
+    }
+}
+
+/// Nothing speaks against it: objects without a readiness of their own are ready by existing.
+fn exists(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    if object.has_status() && !object.is_builtin() {
+        return Verdict::ready(
+            "NoReadyCondition",
+            format!("{object} has a status, and nothing in it speaks against its readiness."),
+        );
+    }
+    Verdict::ready("Exists", format!("{object} exists; its kind reports no readiness of its own."))
+}

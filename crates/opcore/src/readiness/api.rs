@@ -1,0 +1,85 @@
+//! What extends or governs the API: CustomResourceDefinition, APIService, Namespace, budgets,
+//! autoscalers.
+
+use super::view::{Condition, View};
+use super::{Case, State, Verdict, judged, not_reported};
+
+pub(super) fn namespace(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    if object.text("status.phase") == Some("Terminating") {
+        return Verdict::new(State::Terminating, "Terminating", format!("{object} is being deleted."));
+    }
+    Verdict::ready("Active", format!("{object} exists."))
+}
+
+/// The order matters: with `Established` asked first, as the list of conditions has it, names
+/// that were refused by a later change would go unnoticed.
+pub(super) fn definition(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    if let Some(names) = object.current("NamesAccepted").filter(Condition::is_false) {
+        return Verdict::failed(
+            names.reason_or("NamesNotAccepted"),
+            format!("{object} asks for names that another definition has; remove one of the two{}", names.words()),
+        );
+    }
+    let Some(established) = object.current("Established") else {
+        return not_reported(case, "Established");
+    };
+    if established.is_true() && !has_its_names(object) {
+        return Verdict::in_progress(
+            "NamesPending",
+            format!("{object} was changed, and its new names are not accepted yet."),
+        );
+    }
+    if established.is_false() && !matches!(established.reason, Some("Installing" | "NotAccepted")) {
+        return Verdict::failed(
+            established.reason_or("NotEstablished"),
+            format!("{object} cannot be served{}", established.words()),
+        );
+    }
+    judged(case, &established, "Established")
+}
+
+/// A definition reports no generation, but repeats the names it serves.
+fn has_its_names(object: View<'_>) -> bool {
+    object.at("status.acceptedNames").is_none()
+        || ["plural", "singular", "kind", "shortNames"]
+            .into_iter()
+            .all(|name| object.at(&format!("spec.names.{name}")) == object.at(&format!("status.acceptedNames.{name}")))
+}
+
+pub(super) fn service(case: &Case<'_>) -> Verdict {
+    match case.object.condition("Available") {
+        Some(available) => judged(case, &available, "Available"),
+        None => not_reported(case, "Available"),
+    }
+}
+
+pub(super) fn disruption_budget(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    if object.observed_generation().is_none() {
+        return Verdict::in_progress(
+            "GenerationNotObserved",
+            format!("{object} has not been seen by its controller yet."),
+        );
+    }
+    match object.current("DisruptionAllowed") {
+        Some(condition) if condition.reason == Some("SyncFailed") => {
+            Verdict::in_progress("SyncFailed", format!("{object} cannot be computed{}", condition.words()))
+        }
+        // That no disruption is allowed right now is the budget at work.
+        _ => Verdict::ready("Computed", format!("{object} is in force.")),
+    }
+}
+
+/// Missing metrics are no concern here: the workload runs, with the replicas it has.
+pub(super) fn autoscaler(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    match object.current("AbleToScale").filter(Condition::is_false) {
+        Some(unable) => Verdict::in_progress(
+            unable.reason_or("NotAbleToScale"),
+            format!("{object} cannot scale its target{}", unable.words()),
+        ),
+        None => Verdict::ready("Exists", format!("{object} exists.")),
+    }
+}

@@ -1,0 +1,106 @@
+//! CloudNativePG and External Secrets: kinds whose status names no generation.
+
+use super::view::{Condition, View, quoted, shortened};
+use super::{Case, Verdict, says_ready};
+
+const HIBERNATION: &str = "cnpg.io/hibernation";
+const HEALTHY: &str = "Cluster in healthy state";
+const WAITING_FOR_USER: &str = "Waiting for user action";
+/// Out of these CloudNativePG finds no way by itself. Other troubles, like a plugin or an image
+/// catalog that is missing, end when the missing thing arrives.
+const UNRECOVERABLE: &[&str] = &[
+    "Cluster is unrecoverable and needs manual intervention",
+    "Cluster is in an unrecoverable state, needs manual intervention",
+    "Cluster cannot execute instance online upgrade due to missing architecture binary",
+];
+
+pub(super) fn postgres_cluster(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    let phase = object.text("status.phase");
+    let why = || quoted(object.text("status.phaseReason"));
+    if let Some(phase) = phase.filter(|phase| UNRECOVERABLE.contains(phase)) {
+        return Verdict::failed("Unrecoverable", format!("{object} needs a person: {phase}{}", why()));
+    }
+    if let Some(verdict) = hibernation(case) {
+        return verdict;
+    }
+    match phase {
+        Some(HEALTHY) => {}
+        Some(WAITING_FOR_USER) => {
+            return Verdict::in_progress(
+                "WaitingForUser",
+                format!("{object} updates under supervision and waits for its switchover; promote a replica{}", why()),
+            );
+        }
+        phase => {
+            return Verdict::in_progress(
+                "NotHealthy",
+                format!("{object} is in phase \"{}\"{}", shortened(phase.unwrap_or("not reported"), 128), why()),
+            );
+        }
+    }
+    // A status from before a scale-up gives itself away.
+    let wanted = object.int("spec.instances").unwrap_or(1);
+    let ready = object.int("status.readyInstances").unwrap_or(wanted);
+    if ready < wanted {
+        return Verdict::in_progress("TooFewInstances", format!("{object} has {ready} of {wanted} instances ready."));
+    }
+    says_ready(case)
+}
+
+/// Hibernated is what was asked for, as no replicas are for a Deployment. Both the annotation
+/// and the condition must say so: either alone is the way there or back.
+fn hibernation(case: &Case<'_>) -> Option<Verdict> {
+    let object = case.object;
+    let asked = object.annotation(HIBERNATION) == Some("on");
+    let condition = object.current(HIBERNATION);
+    let asleep = condition.as_ref().is_some_and(Condition::is_true);
+    match (asked, asleep) {
+        (false, false) => None,
+        (true, true) => {
+            Some(Verdict::ready("Hibernated", format!("{object} is hibernated, as asked; it serves no connections.")))
+        }
+        (true, false) => Some(Verdict::in_progress(
+            "Hibernating",
+            format!("{object} is being hibernated{}", quoted(condition.and_then(|found| found.message))),
+        )),
+        (false, true) => Some(Verdict::in_progress("WakingUp", format!("{object} is waking up from hibernation."))),
+    }
+}
+
+pub(super) fn external_secret(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    let verdict = says_ready(case);
+    if !verdict.is_ready() || syncs_once(object) {
+        return verdict;
+    }
+    match (synced_generation(object), object.generation()) {
+        (_, None) => verdict,
+        (Some(synced), Some(generation)) if synced == generation => verdict,
+        _ => Verdict::in_progress(
+            "NotSyncedYet",
+            format!("{object} was synced for an older spec; its Ready is still from then."),
+        ),
+    }
+}
+
+/// The generation in `status.syncedResourceVersion`, which reads `GENERATION-HASH`.
+pub(super) fn synced_generation(object: View<'_>) -> Option<i64> {
+    if object.group() != Some("external-secrets.io") {
+        return None;
+    }
+    let (generation, _) = object.text("status.syncedResourceVersion")?.split_once('-')?;
+    generation.parse().ok()
+}
+
+/// Synced once and never again, whatever becomes of the spec: waiting for it would never end.
+fn syncs_once(object: View<'_>) -> bool {
+    if object.text("status.syncedResourceVersion").is_none() {
+        return false;
+    }
+    match object.text("spec.refreshPolicy") {
+        Some("CreatedOnce") => true,
+        Some("OnChange") => false,
+        _ => object.text("spec.refreshInterval").is_some_and(|interval| !interval.contains(|c| matches!(c, '1'..='9'))),
+    }
+}

@@ -1,0 +1,196 @@
+//! The fence against outdated status: right after our own write, an object still carries the
+//! status of its former spec, and a `Ready` in it means nothing.
+//!
+//! Kinds that report `observedGeneration` need no fence for that. For the others a status is
+//! believed once it was written after our write, or once its controller had time to react and
+//! left it as it was.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::data;
+use super::flux;
+use super::view::View;
+use super::{Case, State, Verdict};
+
+/// What was written to an object, and when: plain data, made by [`Fence::after`].
+///
+/// A fence has done its work once the object was ready or failed past it, and may be dropped. One
+/// that is lost, as in a restart, protects no longer: the caller stores it with its other progress,
+/// or makes a new one with `before` unknown.
+///
+/// It may be stored and read back; all but `applied_at`, `newest_mark` and `settle` may be unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// The object's UID.
+    pub uid: Option<String>,
+    /// The generation the write led to.
+    pub generation: Option<i64>,
+    /// The resource version the write led to.
+    pub resource_version: Option<String>,
+    /// A digest of the status the object had then. Comparable only within one process: one that
+    /// stores a fence leaves it out.
+    pub status_digest: Option<u64>,
+    /// When the write was made, by our clock: the settle window starts here.
+    pub applied_at: Timestamp,
+    /// The latest time written anywhere in the object then, by whatever clock, and not before
+    /// `applied_at`. A later time is a later write, even if the clocks of the cluster disagree.
+    pub newest_mark: Timestamp,
+    /// How long the controller gets to react before its unchanged status is believed.
+    pub settle: Duration,
+}
+
+impl Fence {
+    /// The fence after a write, from the object as the API server returned it.
+    ///
+    /// `None` when the write changed nothing: then the status cannot be outdated by it, and
+    /// there is nothing to wait for. `before` is the object before the write; `None` if it did
+    /// not exist or is not known.
+    pub fn after(before: Option<&Value>, applied: &Value, at: Timestamp, settle: Duration) -> Option<Self> {
+        let applied = View::of(applied);
+        let version = |object: View<'_>| {
+            let uid = object.text("metadata.uid")?;
+            Some((uid.to_owned(), object.text("metadata.resourceVersion")?.to_owned()))
+        };
+        if let Some(before) = before.map(View::of)
+            && let Some(old) = version(before)
+            && Some(old) == version(applied)
+        {
+            return None;
+        }
+        Some(Self {
+            uid: applied.text("metadata.uid").map(str::to_owned),
+            generation: applied.generation(),
+            resource_version: applied.text("metadata.resourceVersion").map(str::to_owned),
+            status_digest: Some(status_digest(applied)),
+            applied_at: at,
+            newest_mark: marks(applied).fold(at, Timestamp::max),
+            settle,
+        })
+    }
+
+    /// When an unchanged status is believed.
+    pub fn settles_at(&self) -> Timestamp {
+        self.applied_at.checked_add(self.settle).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether the object as seen is older than the write.
+    fn is_ahead_of(&self, object: View<'_>) -> bool {
+        if let Some(order) = self.compare(object) {
+            return order.is_lt();
+        }
+        self.is_of(object) && matches!((object.generation(), self.generation), (Some(seen), Some(ours)) if seen < ours)
+    }
+
+    /// Whether the status was written after our write.
+    fn is_passed_by(&self, object: View<'_>) -> bool {
+        let later = self.compare(object).is_some_and(std::cmp::Ordering::is_gt);
+        // Another object under the same name: its status cannot be that of the former one.
+        let replaced = later && !self.is_of(object);
+        let rewritten = later && self.status_digest.is_some_and(|digest| digest != status_digest(object));
+        replaced || rewritten || marks_of_status(object).any(|time| time > self.newest_mark)
+    }
+
+    /// Whether this is the object we wrote; if either UID is unknown, it is taken to be.
+    fn is_of(&self, object: View<'_>) -> bool {
+        match (self.uid.as_deref(), object.text("metadata.uid")) {
+            (Some(ours), Some(seen)) => ours == seen,
+            _ => true,
+        }
+    }
+
+    /// The seen resource version against ours. API servers count them up, and since Kubernetes
+    /// 1.35 promise to; anything that is no number is not compared.
+    fn compare(&self, object: View<'_>) -> Option<std::cmp::Ordering> {
+        let ours: u128 = self.resource_version.as_deref()?.parse().ok()?;
+        let seen: u128 = object.text("metadata.resourceVersion")?.parse().ok()?;
+        Some(seen.cmp(&ours))
+    }
+}
+
+/// The rule: what is seen is older than what we wrote, so the event that matters is on its way.
+pub(super) fn outdated_view(case: &Case<'_>) -> Option<Verdict> {
+    let fence = case.options.fence.as_ref()?;
+    fence.is_ahead_of(case.object).then(|| {
+        Verdict::in_progress(
+            "OutdatedView",
+            format!(
+                "{} is seen as it was before the last write to it; the next event brings it up to date.",
+                case.object
+            ),
+        )
+    })
+}
+
+/// Holds back what rests on a status from before our write. This goes for failed as for ready:
+/// a failure that the write has just cured must not fail anything.
+pub(super) fn hold(case: &Case<'_>, verdict: Verdict) -> Verdict {
+    let object = case.object;
+    let Some(fence) = case.options.fence.as_ref() else {
+        return verdict;
+    };
+    let decided = matches!(verdict.state, State::Ready | State::Failed);
+    if !decided || !may_be_outdated(object) || fence.is_passed_by(object) {
+        return verdict;
+    }
+    let until = fence.settles_at();
+    if case.now >= until {
+        return verdict;
+    }
+    Verdict::in_progress(
+        "StatusNotRenewed",
+        format!(
+            "{object} was written a moment ago and its status is still from before; it is believed at its next change, or at {until:.0}."
+        ),
+    )
+    .until(until)
+}
+
+/// Whether a status can be older than the spec without showing it. Kubernetes' own kinds report
+/// `observedGeneration`, or have a status that no change of the spec can outdate; APIService is
+/// the exception.
+fn may_be_outdated(object: View<'_>) -> bool {
+    let fenced = !object.is_builtin() || object.kind() == Some("APIService");
+    fenced && object.has_status() && !shows_its_generation(object) && !flux::is_mere_address(object)
+}
+
+/// Whether the status names the generation it describes. That it is the right one was asked before.
+fn shows_its_generation(object: View<'_>) -> bool {
+    let Some(generation) = object.generation() else {
+        return false;
+    };
+    object.observed_generation() == Some(generation)
+        || object.condition("Ready").is_some_and(|ready| ready.observed == Some(generation))
+        || data::synced_generation(object) == Some(generation)
+}
+
+fn status_digest(object: View<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object.at("status").hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Every time at which the object says it was written.
+fn marks(object: View<'_>) -> impl Iterator<Item = Timestamp> {
+    object
+        .list("metadata.managedFields")
+        .iter()
+        .filter_map(|entry| View::of(entry).time("time"))
+        .chain(marks_of_status(object))
+}
+
+/// The times at which its status says it was written. They have whole seconds: a time after
+/// another is a later second, so an equal one proves nothing.
+fn marks_of_status(object: View<'_>) -> impl Iterator<Item = Timestamp> {
+    let written = object
+        .list("metadata.managedFields")
+        .iter()
+        .map(View::of)
+        .filter(|entry| entry.text("subresource") == Some("status"))
+        .filter_map(|entry| entry.time("time"));
+    let changed = object.conditions().filter_map(|condition| condition.changed_at);
+    written.chain(changed)
+}

@@ -1,0 +1,122 @@
+//! Pod and Job: things that run, and may end.
+
+use serde_json::Value;
+
+use super::view::{Condition, View, fact, quoted, shortened};
+use super::{Case, Verdict};
+
+pub(super) fn job(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    if object.holds("Complete") {
+        return Verdict::ready("Complete", format!("{object} has completed."));
+    }
+    if let Some(failed) = object.current("Failed").filter(Condition::is_true) {
+        return Verdict::failed(
+            failed.reason_or("JobFailed"),
+            format!("{object} has failed; a Job does not run again, so delete it and apply it anew{}", failed.words()),
+        );
+    }
+    // The spec is asked too: right after a resume, the condition is still that of before.
+    if object.is("spec.suspend") {
+        return if object.holds("Suspended") {
+            Verdict::ready("Suspended", format!("{object} is suspended, as asked."))
+        } else {
+            Verdict::in_progress("Suspending", format!("{object} is about to be suspended; its pods are still ending."))
+        };
+    }
+    // Both are set while pods still end; only Complete and Failed are final.
+    for (kind, outcome) in [("SuccessCriteriaMet", "succeed"), ("FailureTarget", "fail")] {
+        if object.holds(kind) {
+            return Verdict::in_progress(kind, format!("{object} is about to {outcome}; its pods are still ending."));
+        }
+    }
+    if object.text("status.startTime").is_none() {
+        return Verdict::in_progress("NotStarted", format!("{object} has not started yet."));
+    }
+    let count = |path| object.int(path).unwrap_or(0);
+    Verdict::in_progress(
+        "Running",
+        format!(
+            "{object} is running: {} pods active, {} succeeded, {} failed.",
+            count("status.active"),
+            count("status.succeeded"),
+            count("status.failed")
+        ),
+    )
+}
+
+pub(super) fn pod(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    match object.text("status.phase") {
+        Some("Succeeded") => Verdict::ready("Succeeded", format!("{object} has ended successfully.")),
+        // kstatus calls this one current. It will never run again.
+        Some("Failed") => Verdict::failed(
+            fact(object.text("status.reason"), "PodFailed"),
+            format!("{object} has failed{}", quoted(object.text("status.message"))),
+        ),
+        Some("Running") if object.holds("Ready") => {
+            Verdict::ready("PodReady", format!("{object} is running and ready."))
+        }
+        Some("Running") => waiting_container(case)
+            .unwrap_or_else(|| Verdict::in_progress("PodNotReady", format!("{object} is running, but not ready yet."))),
+        Some("Pending") => not_scheduled(case)
+            .or_else(|| waiting_container(case))
+            .unwrap_or_else(|| Verdict::in_progress("PodPending", format!("{object} is about to start."))),
+        Some(phase) => Verdict::in_progress(
+            "PodPhaseUnknown",
+            format!("{object} is in phase {}; its node may be unreachable.", shortened(phase, 64)),
+        ),
+        None => Verdict::in_progress("PodPending", format!("{object} has no phase yet.")),
+    }
+}
+
+/// The scheduler found no node. It gets a grace, as a node or a volume may be a moment away.
+fn not_scheduled(case: &Case<'_>) -> Option<Verdict> {
+    let object = case.object;
+    let scheduled = object.current("PodScheduled").filter(Condition::is_false)?;
+    let words = scheduled.words();
+    if scheduled.reason != Some("Unschedulable") {
+        return Some(Verdict::in_progress(
+            scheduled.reason_or("NotScheduled"),
+            format!("{object} has not been scheduled yet{words}"),
+        ));
+    }
+    let waiting = Verdict::in_progress("Unschedulable", format!("{object} fits on no node so far{words}"));
+    let since = scheduled.changed_at.or_else(|| object.time("metadata.creationTimestamp"));
+    let Some(deadline) = since.and_then(|since| since.checked_add(case.options.unschedulable_grace).ok()) else {
+        return Some(waiting);
+    };
+    Some(if case.now < deadline {
+        waiting.until(deadline)
+    } else {
+        Verdict::failed(
+            "Unschedulable",
+            format!("{object} fits on no node; free or add capacity, or relax what it asks for{words}"),
+        )
+    })
+}
+
+/// The first container that waits for something with a name, like `ImagePullBackOff`. It is in
+/// progress: a registry or a dependency may come back, and the timeout of the caller decides.
+fn waiting_container(case: &Case<'_>) -> Option<Verdict> {
+    let object = case.object;
+    ["status.initContainerStatuses", "status.containerStatuses"]
+        .into_iter()
+        .flat_map(|path| object.list(path))
+        .find_map(|status: &Value| {
+            let status = View::of(status);
+            let reason = status.text("state.waiting.reason")?;
+            if matches!(reason, "ContainerCreating" | "PodInitializing") {
+                return None;
+            }
+            Some(Verdict::in_progress(
+                fact(Some(reason), "ContainerWaiting"),
+                format!(
+                    "Container {} of {object} waits in {}{}",
+                    shortened(status.text("name").unwrap_or("without name"), 64),
+                    shortened(reason, 64),
+                    quoted(status.text("state.waiting.message"))
+                ),
+            ))
+        })
+}

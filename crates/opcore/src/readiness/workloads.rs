@@ -1,0 +1,220 @@
+//! Deployment, StatefulSet, DaemonSet, ReplicaSet: counting replicas.
+
+use super::view::View;
+use super::{Case, Verdict};
+
+/// One count that must reach another, in the order in which people want to hear about them.
+struct Count {
+    reason: &'static str,
+    what: &'static str,
+    have: i64,
+    want: i64,
+}
+
+pub(super) fn deployment(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    let progressing = object.current("Progressing");
+    if let Some(condition) = &progressing
+        && condition.reason == Some("ProgressDeadlineExceeded")
+    {
+        return Verdict::failed(
+            "ProgressDeadlineExceeded",
+            format!(
+                "{object} made no progress within its progressDeadlineSeconds; look at the events of its newest ReplicaSet and pods{}",
+                condition.words()
+            ),
+        );
+    }
+    if let Some(unseen) = not_observed(case) {
+        return unseen;
+    }
+
+    let wanted = wanted_replicas(object);
+    let have = |path| object.int(path).unwrap_or(0);
+    let total = have("status.replicas");
+    let updated = have("status.updatedReplicas");
+    let paused = object.is("spec.paused");
+    if paused && updated < wanted {
+        return Verdict::in_progress(
+            "Paused",
+            format!("{object} is paused with {updated} of {wanted} replicas updated; resume it."),
+        );
+    }
+    let counts = [
+        count("TooFewReplicas", "created", total, wanted),
+        count("TooFewUpdated", "updated", updated, wanted),
+        count("TooFewAvailable", "available", have("status.availableReplicas"), wanted),
+        count("TooFewReady", "ready", have("status.readyReplicas"), wanted),
+    ];
+    if let Some(lacking) = lacking(case, &counts).or_else(|| surplus(case, total, wanted)) {
+        return lacking;
+    }
+
+    // Without a deadline the controller reports no progress; while paused it reports the pause.
+    let deadline = object.int("spec.progressDeadlineSeconds");
+    let reports_progress = deadline.is_some_and(|seconds| seconds < i64::from(i32::MAX)) && !paused;
+    let rolled_out =
+        progressing.is_some_and(|condition| condition.is_true() && condition.reason == Some("NewReplicaSetAvailable"));
+    if reports_progress && !rolled_out {
+        return Verdict::in_progress(
+            "RolloutNotFinished",
+            format!("{object} has its replicas, but its newest ReplicaSet is not reported as available yet."),
+        );
+    }
+    if !object.holds("Available") {
+        return Verdict::in_progress(
+            "NotAvailable",
+            format!("{object} has its replicas, but does not report Available yet."),
+        );
+    }
+    Verdict::ready("Available", format!("{object} has all {wanted} replicas updated and available."))
+}
+
+pub(super) fn stateful_set(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    if let Some(unseen) = not_observed(case) {
+        return unseen;
+    }
+    let wanted = wanted_replicas(object);
+    let have = |path| object.int(path).unwrap_or(0);
+    let total = have("status.replicas");
+    let counts = [
+        count("TooFewReplicas", "created", total, wanted),
+        count("TooFewReady", "ready", have("status.readyReplicas"), wanted),
+        count("TooFewAvailable", "available", object.int("status.availableReplicas").unwrap_or(wanted), wanted),
+    ];
+    if let Some(lacking) = lacking(case, &counts).or_else(|| surplus(case, total, wanted)) {
+        return lacking;
+    }
+
+    // kstatus calls such a set ready without looking at it; its pods must run all the same.
+    if updates_on_delete(object) {
+        return Verdict::ready(
+            "UpdatesOnDelete",
+            format!(
+                "{object} has all {wanted} replicas ready; pods of an older revision stay until someone deletes them."
+            ),
+        );
+    }
+    let partition = object.int("spec.updateStrategy.rollingUpdate.partition").unwrap_or(0);
+    if partition > 0 {
+        let above = wanted.saturating_sub(partition).max(0);
+        let updated = [count("TooFewUpdated", "updated above the partition", have("status.updatedReplicas"), above)];
+        return lacking(case, &updated).unwrap_or_else(|| {
+            Verdict::ready(
+                "PartitionUpdated",
+                format!("{object} has all {wanted} replicas ready, {above} of them updated as its partition asks."),
+            )
+        });
+    }
+    let newest = object.text("status.updateRevision");
+    if newest.is_none() || newest != object.text("status.currentRevision") {
+        return Verdict::in_progress(
+            "RolloutNotFinished",
+            format!("{object} still has pods of more than one revision."),
+        );
+    }
+    Verdict::ready("RolloutFinished", format!("{object} has all {wanted} replicas ready at one revision."))
+}
+
+pub(super) fn daemon_set(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    if object.generation().is_none() {
+        return Verdict::in_progress(
+            "NoGeneration",
+            format!("{object} carries no generation, so its status cannot be matched to its spec."),
+        );
+    }
+    if let Some(unseen) = not_observed(case) {
+        return unseen;
+    }
+    let Some(wanted) = object.int("status.desiredNumberScheduled") else {
+        return Verdict::in_progress("NoDesiredNumber", format!("{object} has not counted its nodes yet."));
+    };
+    let have = |path| object.int(path).unwrap_or(0);
+    let updated = if updates_on_delete(object) { wanted } else { have("status.updatedNumberScheduled") };
+    let counts = [
+        count("TooFewScheduled", "scheduled", have("status.currentNumberScheduled"), wanted),
+        count("TooFewUpdated", "updated", updated, wanted),
+        count("TooFewAvailable", "available", have("status.numberAvailable"), wanted),
+        count("TooFewReady", "ready", have("status.numberReady"), wanted),
+    ];
+    lacking(case, &counts).unwrap_or_else(|| {
+        Verdict::ready("Available", format!("{object} has a ready pod on all {wanted} nodes it is meant for."))
+    })
+}
+
+pub(super) fn replica_set(case: &Case<'_>) -> Verdict {
+    let object = case.object;
+    if let Some(unseen) = not_observed(case) {
+        return unseen;
+    }
+    let wanted = wanted_replicas(object);
+    let have = |path| object.int(path).unwrap_or(0);
+    let counts = [
+        count("TooFewLabelled", "labelled", have("status.fullyLabeledReplicas"), wanted),
+        count("TooFewAvailable", "available", have("status.availableReplicas"), wanted),
+        count("TooFewReady", "ready", have("status.readyReplicas"), wanted),
+    ];
+    lacking(case, &counts)
+        .or_else(|| surplus(case, have("status.replicas"), wanted))
+        .or_else(|| replica_failure(case))
+        .unwrap_or_else(|| Verdict::ready("Available", format!("{object} has all {wanted} replicas available.")))
+}
+
+/// Their controllers always write `observedGeneration`. Without this, a set of no replicas would
+/// be ready before anyone had seen it.
+fn not_observed(case: &Case<'_>) -> Option<Verdict> {
+    case.object.observed_generation().is_none().then(|| {
+        Verdict::in_progress(
+            "GenerationNotObserved",
+            format!("{} has not been seen by its controller yet.", case.object),
+        )
+    })
+}
+
+fn wanted_replicas(object: View<'_>) -> i64 {
+    object.int("spec.replicas").unwrap_or(1)
+}
+
+fn updates_on_delete(object: View<'_>) -> bool {
+    object.text("spec.updateStrategy.type") == Some("OnDelete")
+}
+
+fn count(reason: &'static str, what: &'static str, have: i64, want: i64) -> Count {
+    Count { reason, what, have, want }
+}
+
+/// The first count that falls short. If pods cannot even be created, that is the reason to name.
+fn lacking(case: &Case<'_>, counts: &[Count]) -> Option<Verdict> {
+    let short = counts.iter().find(|count| count.have < count.want)?;
+    Some(replica_failure(case).unwrap_or_else(|| {
+        Verdict::in_progress(
+            short.reason,
+            format!("{} has {} of {} replicas {}.", case.object, short.have, short.want, short.what),
+        )
+    }))
+}
+
+fn surplus(case: &Case<'_>, total: i64, wanted: i64) -> Option<Verdict> {
+    (total > wanted).then(|| {
+        Verdict::in_progress(
+            "TooManyReplicas",
+            format!(
+                "{} has {total} replicas where {wanted} are wanted; the others are still terminating.",
+                case.object
+            ),
+        )
+    })
+}
+
+/// A quota or an admission rule refuses pods. The controller keeps trying, so it is no failure yet.
+fn replica_failure(case: &Case<'_>) -> Option<Verdict> {
+    let condition = case.object.current("ReplicaFailure")?;
+    condition.is_true().then(|| {
+        Verdict::in_progress(
+            condition.reason_or("ReplicaFailure"),
+            format!("{} cannot create its pods{}", case.object, condition.words()),
+        )
+    })
+}

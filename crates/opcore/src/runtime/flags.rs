@@ -1,0 +1,147 @@
+//! The flags that every operator has. Each can also be set by environment, which is how charts set them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use jiff::SignedDuration;
+
+/// The flags that every operator has.
+#[derive(Args, Clone, Debug)]
+pub struct Flags {
+    /// How to log: for people or for machines.
+    #[arg(long, env = "OPCORE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// What to log, such as `info` or `info,opcore=debug`.
+    #[arg(long, env = "OPCORE_LOG_LEVEL", default_value = "info")]
+    pub log_level: String,
+
+    /// Where to serve /metrics, /healthz and /readyz.
+    #[arg(long, env = "OPCORE_LISTEN", default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+
+    /// The cluster to work on. Without it: the pod's own, or the one of the usual kubeconfig.
+    #[arg(long, env = "OPCORE_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Watch these namespaces only, separated by commas.
+    #[arg(long, env = "OPCORE_WATCH_NAMESPACES", value_delimiter = ',', value_parser = name)]
+    pub watch_namespaces: Vec<String>,
+
+    /// Lead only while holding a lease. Needed as soon as there may be two processes, and a rolling update makes two.
+    #[arg(long, env = "OPCORE_LEADER_ELECT", default_value_t = true, action = clap::ArgAction::Set)]
+    pub leader_elect: bool,
+
+    /// The lease's name. Without it: the operator's.
+    #[arg(long, env = "OPCORE_LEASE_NAME", value_parser = name)]
+    pub lease_name: Option<String>,
+
+    /// The lease's namespace. Without it: the pod's own.
+    #[arg(long, env = "OPCORE_LEASE_NAMESPACE", value_parser = name)]
+    pub lease_namespace: Option<String>,
+
+    /// How long a lease that is not renewed keeps others away.
+    #[arg(long, env = "OPCORE_LEASE_DURATION", default_value = "15s", value_parser = lease_duration)]
+    pub lease_duration: Duration,
+
+    /// How many objects to work on at once.
+    #[arg(long, env = "OPCORE_CONCURRENCY", default_value = "16", value_parser = at_least_one)]
+    pub concurrency: usize,
+
+    /// How long the API server may take to answer a request.
+    #[arg(long, env = "OPCORE_REQUEST_TIMEOUT", default_value = "30s", value_parser = duration)]
+    pub request_timeout: Duration,
+
+    /// How long a reconcile may take.
+    #[arg(long, env = "OPCORE_RECONCILE_TIMEOUT", default_value = "2m", value_parser = duration)]
+    pub reconcile_timeout: Duration,
+}
+
+/// How to log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines: one JSON object a line.
+    Json,
+}
+
+/// A positive duration as people write it: `15s`, `2m`, `1h30m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: SignedDuration = text.parse().map_err(|_| "write a duration such as 15s, 2m or 1h30m".to_owned())?;
+    match Duration::try_from(parsed) {
+        Ok(duration) if duration > Duration::ZERO => Ok(duration),
+        _ => Err("must be longer than nothing".to_owned()),
+    }
+}
+
+/// Kubernetes counts a lease in whole seconds, and a leader must be able to renew it several times.
+fn lease_duration(text: &str) -> Result<Duration, String> {
+    let duration = duration(text)?;
+    if duration < Duration::from_secs(2) || duration.subsec_nanos() != 0 {
+        return Err("must be whole seconds, two at least".to_owned());
+    }
+    Ok(duration)
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a number, one at least".to_owned())
+}
+
+/// A name that Kubernetes accepts for namespaces and leases.
+fn name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if text.len() <= 253 && text.chars().all(fits) && edge(text.chars().next()) && edge(text.chars().next_back()) {
+        Ok(text.to_owned())
+    } else {
+        Err("must consist of lower case letters, digits, '-' and '.', and begin and end with a letter or digit"
+            .to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser, Debug)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Flags, String> {
+        let all = ["operator"].iter().chain(arguments);
+        Cli::try_parse_from(all).map(|cli| cli.flags).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn durations_are_written_as_people_do() {
+        let flags = parse(&["--lease-duration", "30s", "--reconcile-timeout", "1m30s"]).unwrap();
+        assert_eq!((flags.lease_duration.as_secs(), flags.reconcile_timeout.as_secs()), (30, 90));
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_the_flag_and_the_cure() {
+        for (arguments, flag, cure) in [
+            (["--lease-duration", "soon"], "--lease-duration", "15s"),
+            (["--lease-duration", "500ms"], "--lease-duration", "whole seconds"),
+            (["--request-timeout", "-1s"], "--request-timeout", "longer than nothing"),
+            (["--concurrency", "0"], "--concurrency", "one at least"),
+            (["--watch-namespaces", "Shop"], "--watch-namespaces", "lower case"),
+            (["--log-format", "xml"], "--log-format", "json"),
+        ] {
+            let error = parse(&arguments).unwrap_err();
+            assert!(error.contains(flag) && error.contains(cure), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn namespaces_are_separated_by_commas() {
+        assert_eq!(parse(&["--watch-namespaces", "shop,bank"]).unwrap().watch_namespaces, ["shop", "bank"]);
+    }
+}

@@ -1,0 +1,68 @@
+//! The small HTTP server for probes and metrics.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+
+use crate::health::Health;
+use crate::metrics::Metrics;
+
+/// Listens, so that a busy port is found before anything else begins.
+pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+/// Answers `/metrics`, `/healthz` and `/readyz` for as long as it is polled.
+pub(crate) async fn serve(listener: TcpListener, metrics: Metrics, health: Health) {
+    loop {
+        let connection = match listener.accept().await {
+            Ok((connection, _)) => connection,
+            Err(error) => {
+                // Out of file descriptors, say: the next connection may fare better.
+                tracing::debug!(%error, "a connection was not accepted");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (metrics, health) = (metrics.clone(), health.clone());
+        tokio::spawn(async move {
+            let answers = service_fn(move |request| {
+                let answer = answer(&request, &metrics, &health);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            // The timer ends connections that never send their request.
+            let served =
+                http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(connection), answers);
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "a connection broke");
+            }
+        });
+    }
+}
+
+fn answer(request: &Request<Incoming>, metrics: &Metrics, health: &Health) -> Response<Full<Bytes>> {
+    let (status, kind, body) = match request.uri().path() {
+        "/metrics" => (StatusCode::OK, prometheus::TEXT_FORMAT, metrics.text()),
+        "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        "/readyz" => match health.missing().as_slice() {
+            [] => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
+            missing => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "text/plain",
+                format!("waiting for the first list of {}\n", missing.join(", ")),
+            ),
+        },
+        _ => (StatusCode::NOT_FOUND, "text/plain", "here are /metrics, /healthz and /readyz\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,271 @@
+//! Watches that lose nothing.
+//!
+//! kube's watcher survives cut connections and expired versions by listing anew. What vanished in the gap it does not
+//! mention: no delete is reported for it, and whoever waited for that delete waits for ever. Here each list is compared
+//! with what was known before, and what is missing is reported as gone.
+//!
+//! # Guarantees
+//!
+//! - Whatever happens to the connection, each known object that no longer exists is reported [`Change::Gone`], and each
+//!   that exists is reported in its latest form, eventually.
+//! - An object that cannot be read is reported as such, and the others go on.
+//! - The stream does not end; errors are logged, counted and retried with a growing delay.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use kube::api::ApiResource;
+use kube::core::{DynamicObject, DynamicResourceScope, PartialObjectMeta};
+use kube::{Api, Client, Resource};
+use kube_runtime::WatchStreamExt;
+use kube_runtime::watcher::{self, Event};
+use serde::de::DeserializeOwned;
+
+use crate::client::WATCH_TIMEOUT;
+use crate::metrics::Metrics;
+use crate::queue::Key;
+
+/// What happened to the watched objects.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change<T> {
+    /// The object is there, in this form.
+    Seen(T),
+    /// The object is no longer there.
+    Gone(Key),
+    /// A complete list has been reported.
+    Synced,
+}
+
+/// What to watch: a kind, in a namespace or in all, all objects or those with certain labels.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// The kind.
+    pub resource: ApiResource,
+    /// The namespace, or none for all.
+    pub namespace: Option<String>,
+    /// A label selector, or none for all.
+    pub labels: Option<String>,
+}
+
+impl Scope {
+    fn api<T>(&self, client: &Client) -> Api<T>
+    where
+        T: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource),
+            None => Api::all_with(client.clone(), &self.resource),
+        }
+    }
+
+    fn config(&self) -> watcher::Config {
+        watcher::Config {
+            label_selector: self.labels.clone(),
+            timeout: Some(u32::try_from(WATCH_TIMEOUT.as_secs()).unwrap_or(60)),
+            ..watcher::Config::default()
+        }
+    }
+
+    /// The kind, as people type it after `kubectl get`.
+    pub fn words(&self) -> String {
+        match self.resource.group.as_str() {
+            "" => self.resource.plural.clone(),
+            group => format!("{}.{group}", self.resource.plural),
+        }
+    }
+}
+
+/// The changes of whole objects.
+pub fn objects(
+    client: &Client,
+    scope: &Scope,
+    metrics: &Metrics,
+) -> impl Stream<Item = Change<DynamicObject>> + Send + use<> {
+    changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
+}
+
+/// The changes of objects of which only the metadata matters: a fraction of the memory and the traffic.
+pub fn metadata(
+    client: &Client,
+    scope: &Scope,
+    metrics: &Metrics,
+) -> impl Stream<Item = Change<PartialObjectMeta<DynamicObject>>> + Send + use<> {
+    changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
+}
+
+fn changes<T>(
+    events: impl Stream<Item = watcher::Result<Event<T>>> + Send,
+    resource: String,
+    metrics: Metrics,
+) -> impl Stream<Item = Change<T>> + Send
+where
+    T: Resource + Send,
+{
+    let mut known = Known::default();
+    events.backoff(Pace::default()).flat_map(move |event| {
+        let changes = match event {
+            Ok(event) => known.translate(event),
+            Err(error) => {
+                metrics.watch_broke(&resource);
+                tracing::warn!(%resource, "a watch broke and is opened again: {}", crate::error::chain(&error));
+                Vec::new()
+            }
+        };
+        stream::iter(changes)
+    })
+}
+
+/// The objects that were reported as there.
+#[derive(Debug, Default)]
+struct Known {
+    keys: HashSet<Key>,
+    /// What the list under way has brought so far.
+    listed: Option<HashSet<Key>>,
+}
+
+impl Known {
+    fn translate<T: Resource>(&mut self, event: Event<T>) -> Vec<Change<T>> {
+        match event {
+            Event::Init => {
+                self.listed = Some(HashSet::new());
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                let key = Key::of(&object);
+                self.keys.insert(key.clone());
+                self.listed.get_or_insert_default().insert(key);
+                vec![Change::Seen(object)]
+            }
+            Event::InitDone => {
+                let listed = self.listed.take().unwrap_or_default();
+                let vanished: Vec<Key> = self.keys.difference(&listed).cloned().collect();
+                self.keys = listed;
+                vanished.into_iter().map(Change::Gone).chain([Change::Synced]).collect()
+            }
+            Event::Apply(object) => {
+                self.keys.insert(Key::of(&object));
+                vec![Change::Seen(object)]
+            }
+            Event::Delete(object) => {
+                let key = Key::of(&object);
+                self.keys.remove(&key);
+                vec![Change::Gone(key)]
+            }
+        }
+    }
+}
+
+/// An object as a kind of ours, or the reason why it cannot be read.
+pub(crate) fn parse<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
+    let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
+    // By reference the error could not name the field's path; by string it can name the place.
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// The delays between attempts to open a watch. kube's own grow to half a minute, which is long for a cluster that has
+/// just come back.
+#[derive(Clone, Debug)]
+struct Pace {
+    next: Duration,
+}
+
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { next: FIRST_DELAY }
+    }
+}
+
+impl Iterator for Pace {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let delay = self.next;
+        self.next = (delay * 2).min(LONGEST_DELAY);
+        Some(delay)
+    }
+}
+
+impl kube_runtime::utils::Backoff for Pace {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// For each watched object the objects of ours that it concerns, so that its end concerns them too.
+#[derive(Debug, Default)]
+pub(crate) struct Concerns(HashMap<Key, Vec<Key>>);
+
+impl Concerns {
+    /// An object concerns `now`. Answers whom to wake: those, and those that it concerned before.
+    pub(crate) fn seen(&mut self, object: Key, now: Vec<Key>) -> Vec<Key> {
+        let mut wake = now.clone();
+        let before = if now.is_empty() { self.0.remove(&object) } else { self.0.insert(object, now) };
+        wake.extend(before.into_iter().flatten().filter(|key| !wake.contains(key)).collect::<Vec<_>>());
+        wake
+    }
+
+    /// An object is gone. Answers whom to wake.
+    pub(crate) fn gone(&mut self, object: &Key) -> Vec<Key> {
+        self.0.remove(object).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::TypeMeta;
+
+    use super::*;
+
+    fn object(name: &str) -> DynamicObject {
+        let types = TypeMeta { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned() };
+        DynamicObject {
+            types: Some(types),
+            metadata: kube::api::ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+            data: serde_json::Value::Null,
+        }
+    }
+
+    fn key(name: &str) -> Key {
+        Key { namespace: None, name: name.to_owned() }
+    }
+
+    #[test]
+    fn what_vanished_while_the_watch_was_away_is_reported_gone() {
+        let mut known = Known::default();
+        for event in [Event::Init, Event::InitApply(object("stays")), Event::InitApply(object("goes")), Event::InitDone]
+        {
+            known.translate(event);
+        }
+        known.translate(Event::Init);
+        known.translate(Event::InitApply(object("stays")));
+        assert_eq!(known.translate::<DynamicObject>(Event::InitDone), [Change::Gone(key("goes")), Change::Synced]);
+        // And not a second time.
+        known.translate::<DynamicObject>(Event::Init);
+        known.translate(Event::InitApply(object("stays")));
+        assert_eq!(known.translate::<DynamicObject>(Event::InitDone), [Change::Synced]);
+    }
+
+    #[test]
+    fn an_object_that_changes_hands_wakes_both_owners_and_its_end_wakes_the_last() {
+        let mut concerns = Concerns::default();
+        assert_eq!(concerns.seen(key("page"), vec![key("a")]), [key("a")]);
+        assert_eq!(concerns.seen(key("page"), vec![key("b")]), [key("b"), key("a")]);
+        assert_eq!(concerns.gone(&key("page")), [key("b")]);
+        assert_eq!(concerns.gone(&key("page")), [] as [Key; 0]);
+    }
+
+    #[test]
+    fn attempts_slow_down_and_start_over_after_a_success() {
+        use kube_runtime::utils::Backoff as _;
+        let mut pace = Pace::default();
+        let delays: Vec<u128> = pace.by_ref().take(8).map(|delay| delay.as_millis()).collect();
+        assert_eq!(delays, [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        pace.reset();
+        assert_eq!(pace.next(), Some(FIRST_DELAY));
+    }
+}
