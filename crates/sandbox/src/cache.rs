@@ -294,3 +294,6 @@ fn digest(path: &Path) -> io::Result<String> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

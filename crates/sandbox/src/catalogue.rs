@@ -134,12 +134,12 @@ impl Recipe {
         let minor = parts.next().unwrap_or_default();
         let variables = self.spec.variables.iter().map(|(variable, value)| {
             let value = value.replace("{version}", &self.version).replace("{major}", major).replace("{minor}", minor);
-            format!(" -X {variable}={value}")
+            format!(" -X '{variable}={value}'")
         });
         std::iter::once("-s -w".to_owned()).chain(variables).collect()
     }
 
-    /// A digest of every source file in the folder, by name and content.
+    /// A digest of every source file in the folder, by name and content, and of the flags for the linker.
     pub(crate) fn fingerprint(&self) -> anyhow::Result<String> {
         let mut files: Vec<PathBuf> = fs::read_dir(&self.dir)
             .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect())
@@ -150,6 +150,7 @@ impl Recipe {
         });
         files.sort();
         let mut digest = Sha256::new();
+        digest.update(self.linker_flags());
         for file in files {
             let content = fs::read(&file).with_context(|| format!("Cannot read {}", file.display()))?;
             let name = file.file_name().unwrap_or_default().as_encoded_bytes();

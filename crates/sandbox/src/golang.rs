@@ -72,7 +72,10 @@ impl Toolchain {
     pub(crate) async fn build(&self, recipe: &Recipe, out: &Path, step: &mut Step) -> anyhow::Result<()> {
         step.announce(&format!("{}: looking at what to compile", recipe.version));
         let total = self.count_stale(recipe, step).await?;
-        step.announce(&format!("{}: compiling {total} packages", recipe.version));
+        step.announce(&match total {
+            0 => format!("{}: linking", recipe.version),
+            n => format!("{}: compiling {n} packages", recipe.version),
+        });
 
         let mut compiled = 0_usize;
         for (output, packages) in invocations(recipe, out) {
@@ -84,13 +87,13 @@ impl Toolchain {
                 .arg(output)
                 .args(packages);
             run(command, recipe, |event| match event {
-                Event::Tick => {
-                    step.update(&format!("{compiled} of {total} packages"));
-                }
+                Event::Tick if compiled < total => step.update(&format!("{compiled} of {total} packages")),
+                Event::Tick => step.update("linking"),
                 Event::Output(_) => {}
                 // With -v every compiled package is one word; all else is a message.
                 Event::Message(line) => {
-                    compiled += usize::from(!line.contains(char::is_whitespace));
+                    let package = !line.contains(char::is_whitespace);
+                    compiled += usize::from(package && !recipe.binaries().values().any(|p| p == line));
                 }
             })
             .await?;
@@ -98,11 +101,12 @@ impl Toolchain {
         Ok(())
     }
 
-    /// How many packages have to be compiled: those that Go's own cache lacks. Fetches the modules.
+    /// How many packages have to be compiled: those that Go's own cache lacks, not counting the programs
+    /// themselves, which are linked in any case. Fetches the modules.
     async fn count_stale(&self, recipe: &Recipe, step: &mut Step) -> anyhow::Result<usize> {
         let mut command = self.command(recipe);
         command
-            .args(["list", "-deps", "-trimpath", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"])
+            .args(["list", "-deps", "-trimpath", "-f", "{{if and .Stale (ne .Name \"main\")}}{{.ImportPath}}{{end}}"])
             .args(recipe.binaries().values());
         let (mut stale, mut fetched) = (0_usize, 0_usize);
         run(command, recipe, |event| match event {

@@ -52,12 +52,13 @@ pub(crate) struct Step {
     logged: Instant,
     terminal: bool,
     quiet: bool,
-    shown: bool,
+    /// What the live line shows, where there is one.
+    shown: Option<String>,
 }
 
 impl Step {
     fn new(name: &str, terminal: bool, quiet: bool) -> Self {
-        Self { name: name.to_owned(), started: Instant::now(), logged: Instant::now(), terminal, quiet, shown: false }
+        Self { name: name.to_owned(), started: Instant::now(), logged: Instant::now(), terminal, quiet, shown: None }
     }
 
     /// Shows where it stands. To be called often: a log gets it once a minute.
@@ -65,8 +66,11 @@ impl Step {
         let elapsed = human(self.started.elapsed());
         if self.quiet {
         } else if self.terminal {
-            self.shown = true;
-            write(&format!("\r\x1b[2K\x1b[36m{:<WIDTH$}\x1b[0m {text}  \x1b[2m{elapsed}\x1b[0m", self.name));
+            let line = format!("\r\x1b[2K\x1b[36m{:<WIDTH$}\x1b[0m {text}  \x1b[2m{elapsed}\x1b[0m", self.name);
+            if self.shown.as_ref() != Some(&line) {
+                write(&line);
+                self.shown = Some(line);
+            }
         } else if self.logged.elapsed() >= LOG_INTERVAL {
             self.logged = Instant::now();
             write(&format!("{:<WIDTH$} {text}, {elapsed}\n", self.name));
@@ -89,7 +93,7 @@ impl Step {
         }
         let elapsed = human(self.started.elapsed());
         if self.terminal {
-            self.shown = false;
+            self.shown = None;
             write(&format!("\r\x1b[2K\x1b[32m{:<WIDTH$}\x1b[0m {text} {elapsed}\n", self.name));
         } else {
             write(&format!("{:<WIDTH$} {text} {elapsed}\n", self.name));
@@ -99,7 +103,7 @@ impl Step {
 
 impl Drop for Step {
     fn drop(&mut self) {
-        if self.shown {
+        if self.shown.is_some() {
             write("\r\x1b[2K");
         }
     }

@@ -306,3 +306,6 @@ fn valid(name: &str) -> anyhow::Result<()> {
 fn older_than(entry: &fs::DirEntry, age: Duration) -> bool {
     entry.metadata().and_then(|m| m.modified()).is_ok_and(|t| t.elapsed().is_ok_and(|elapsed| elapsed > age))
 }
+
+#[cfg(test)]
+mod tests;

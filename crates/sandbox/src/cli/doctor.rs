@@ -123,11 +123,8 @@ async fn go(catalogue: Option<&Catalogue>) -> Finding {
              tar -xz -C /usr/local && export PATH=/usr/local/go/bin:$PATH"
         )
     };
-    let toolchain = match Toolchain::find().await {
-        Ok(toolchain) => toolchain,
-        Err(_) => {
-            return Missing { what: "not found on the PATH; it builds the components".to_owned(), cure: cure() };
-        }
+    let Ok(toolchain) = Toolchain::find().await else {
+        return Missing { what: "not found on the PATH; it builds the components".to_owned(), cure: cure() };
     };
     match recipes.iter().find_map(|r| toolchain.serves(r).err()) {
         Some(error) => missing(&error, &cure()),
