@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::catalogue::{Recipe, hex};
 use crate::golang::{self, BUILD_SETTINGS, Toolchain};
-use crate::progress::{self, Progress};
+use crate::progress::Progress;
 
 /// The directory that holds the entries.
 #[derive(Clone, Debug)]
@@ -98,10 +98,8 @@ impl Cache {
             }
             Condition::Absent => {}
             Condition::Corrupt(what) => {
-                progress::say(
-                    &recipe.name,
-                    &format!("the cached build is damaged ({what}): it is removed and built anew"),
-                );
+                progress
+                    .say(&recipe.name, &format!("the cached build is damaged ({what}): it is removed and built anew"));
                 self.discard(&entry)?;
             }
         }
@@ -163,7 +161,7 @@ impl Cache {
                     let text = "another process builds it: waiting";
                     match &mut waiting {
                         None => {
-                            let mut step = progress.long_step(&recipe.name);
+                            let mut step = progress.step(&recipe.name);
                             step.announce(text);
                             waiting = Some(step);
                         }
@@ -184,7 +182,7 @@ impl Cache {
         progress: Progress,
     ) -> anyhow::Result<()> {
         self.sweep(recipe);
-        let mut step = progress.long_step(&recipe.name);
+        let mut step = progress.step(&recipe.name);
         let full = |error: anyhow::Error| {
             let out_of_space = error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::StorageFull);
             if out_of_space { golang::no_space(&recipe.name) } else { error }

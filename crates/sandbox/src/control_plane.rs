@@ -126,15 +126,19 @@ impl ControlPlane {
 
     /// Ends a component and returns when it is gone.
     pub(crate) async fn stop(&self, component: Component, signal: Signal) -> anyhow::Result<()> {
+        let grace = match signal {
+            Signal::Kill => Duration::ZERO,
+            Signal::Term => Duration::from_secs(30),
+        };
+        self.end(component, grace).await
+    }
+
+    async fn end(&self, component: Component, grace: Duration) -> anyhow::Result<()> {
         let running = self.parts().get_mut(&component).and_then(|p| p.running.take());
         let Some(mut running) = running else {
             return Ok(());
         };
         let ended = tokio::task::spawn_blocking(move || {
-            let grace = match signal {
-                Signal::Kill => Duration::ZERO,
-                Signal::Term => Duration::from_secs(30),
-            };
             process::end(std::slice::from_ref(&running.id), grace)?;
             running.child.wait()
         });
@@ -144,7 +148,8 @@ impl ControlPlane {
 
     /// Ends a component if it runs, and starts it with the same port, data and certificates.
     pub(crate) async fn restart(&self, component: Component) -> anyhow::Result<()> {
-        self.stop(component, Signal::Term).await?;
+        // etcd waits seven seconds for its clients. What it has acknowledged is safe without.
+        self.end(component, Duration::from_secs(2)).await?;
         self.spawn(component, &Nobody)?;
         self.until_ready(component).await?;
         if component == Component::Etcd {

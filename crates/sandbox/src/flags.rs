@@ -105,6 +105,8 @@ fn api_server(home: &Home, options: &Options, port: u16, etcd_port: u16) -> Vec<
         "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
         path("--proxy-client-cert-file", &proxy.cert),
         path("--proxy-client-key-file", &proxy.key),
+        // Asked to end, it would otherwise wait a minute for watches that have no reason to end.
+        "--shutdown-watch-termination-grace-period=1s".to_owned(),
     ];
     if options.audit {
         flags.push(path("--audit-policy-file", &home.audit_policy()));

@@ -46,14 +46,16 @@ fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A path from the environment; an empty one counts as none.
+/// A path from the environment, made absolute: components run in another directory. An empty one counts
+/// as none.
 fn env_path(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    std::path::absolute(std::env::var_os(name)?).ok()
 }
 
 /// `opcore` in one of the user's base directories.
 fn user_dir(variable: &str, under_home: &str) -> Option<PathBuf> {
-    env_path(variable)
+    std::env::var_os(variable)
+        .map(PathBuf::from)
         // The specification of these variables says to ignore relative ones.
         .filter(|dir| dir.is_absolute())
         .or_else(|| Some(env_path("HOME")?.join(under_home)))

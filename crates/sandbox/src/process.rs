@@ -66,12 +66,14 @@ impl ProcessId {
     }
 }
 
-/// Ends processes: asks first, insists when `grace` has passed, and returns when all are gone.
+/// Ends processes: asks first, insists when `grace` has passed, and returns when all are gone. Without
+/// any grace they are not asked: they end as in a crash.
 ///
 /// # Errors
 /// A process that cannot be signalled (it belongs to another user) or does not end.
 pub(crate) fn end(processes: &[ProcessId], grace: Duration) -> io::Result<()> {
-    for (signal, patience) in [(Signal::TERM, grace), (Signal::KILL, Duration::from_secs(10))] {
+    let asking = (!grace.is_zero()).then_some((Signal::TERM, grace));
+    for (signal, patience) in asking.into_iter().chain([(Signal::KILL, Duration::from_secs(10))]) {
         for process in processes {
             process.signal(signal)?;
         }

@@ -6,106 +6,115 @@ use std::time::{Duration, Instant};
 /// How often a log hears that something still goes on.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
+/// The column where what is said begins.
+const WIDTH: usize = 24;
+
 /// Where progress goes. Always the standard error, so that output stays usable in a pipe; written
 /// directly, so that a test harness does not swallow it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Progress {
-    terminal: bool,
-    quiet: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A line that changes.
+    Terminal,
+    /// A line when something begins and ends, and once a minute in between.
+    Log,
+    /// Nothing.
+    #[cfg(test)]
+    Silent,
 }
 
 impl Progress {
-    /// Everything, live where somebody watches.
-    pub(crate) fn to_people() -> Self {
-        Self { terminal: stderr().is_terminal(), quiet: false }
+    /// Live where somebody watches.
+    pub(crate) fn detect() -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        if stderr().is_terminal() && !dumb { Self::Terminal } else { Self::Log }
     }
 
-    /// Only what takes long: a test that starts a sandbox says nothing unless it has to build first.
-    pub(crate) fn of_builds() -> Self {
-        Self { terminal: stderr().is_terminal(), quiet: true }
+    /// Begins something that takes time.
+    pub(crate) fn step(self, name: &str) -> Step {
+        let now = Instant::now();
+        Step { name: name.to_owned(), progress: self, started: now, logged: now, shown: None }
     }
 
-    /// Begins a step that is worth a line even in a test.
-    pub(crate) fn long_step(self, name: &str) -> Step {
-        Step::new(name, self.terminal, false)
-    }
-
-    /// Begins a step of a second or so.
-    pub(crate) fn short_step(self, name: &str) -> Step {
-        Step::new(name, self.terminal, self.quiet)
+    /// A line about something that is no step.
+    pub(crate) fn say(self, name: &str, text: &str) {
+        match self {
+            #[cfg(test)]
+            Self::Silent => {}
+            Self::Terminal | Self::Log => write(&format!("{name:<WIDTH$} {text}\n")),
+        }
     }
 }
-
-/// A line about something that is no step.
-pub(crate) fn say(name: &str, text: &str) {
-    write(&format!("{name:<WIDTH$} {text}\n"));
-}
-
-const WIDTH: usize = 24;
 
 /// Something that takes time. Its line is finished by [`Step::done`]; dropped before, it leaves no trace
 /// on a terminal.
 #[derive(Debug)]
 pub(crate) struct Step {
     name: String,
+    progress: Progress,
     started: Instant,
     logged: Instant,
-    terminal: bool,
-    quiet: bool,
     /// What the live line shows, where there is one.
     shown: Option<String>,
 }
 
 impl Step {
-    fn new(name: &str, terminal: bool, quiet: bool) -> Self {
-        Self { name: name.to_owned(), started: Instant::now(), logged: Instant::now(), terminal, quiet, shown: None }
-    }
-
-    /// Shows where it stands. To be called often: a log gets it once a minute.
+    /// Shows where it stands. To be called often.
     pub(crate) fn update(&mut self, text: &str) {
         let elapsed = human(self.started.elapsed());
-        if self.quiet {
-        } else if self.terminal {
-            let line = format!("\r\x1b[2K\x1b[36m{:<WIDTH$}\x1b[0m {text}  \x1b[2m{elapsed}\x1b[0m", self.name);
+        if self.progress == Progress::Terminal {
+            let line = format!("{}{} {text}  {}", CLEAR, paint("36", &self.padded()), paint("2", &elapsed));
             if self.shown.as_ref() != Some(&line) {
                 write(&line);
                 self.shown = Some(line);
             }
         } else if self.logged.elapsed() >= LOG_INTERVAL {
             self.logged = Instant::now();
-            write(&format!("{:<WIDTH$} {text}, {elapsed}\n", self.name));
+            self.progress.say(&self.name, &format!("{text}, {elapsed}"));
         }
     }
 
     /// Says something once, in a log too.
     pub(crate) fn announce(&mut self, text: &str) {
-        if self.terminal {
+        if self.progress == Progress::Terminal {
             self.update(text);
-        } else if !self.quiet {
-            write(&format!("{:<WIDTH$} {text}\n", self.name));
+        } else {
+            self.progress.say(&self.name, text);
         }
     }
 
     /// Ends the line: `text` and how long it took.
     pub(crate) fn done(mut self, text: &str) {
-        if self.quiet {
-            return;
-        }
         let elapsed = human(self.started.elapsed());
-        if self.terminal {
+        if self.progress == Progress::Terminal {
             self.shown = None;
-            write(&format!("\r\x1b[2K\x1b[32m{:<WIDTH$}\x1b[0m {text} {elapsed}\n", self.name));
+            write(&format!("{}{} {text} {elapsed}\n", CLEAR, paint("32", &self.padded())));
         } else {
-            write(&format!("{:<WIDTH$} {text} {elapsed}\n", self.name));
+            self.progress.say(&self.name, &format!("{text} {elapsed}"));
         }
+    }
+
+    fn padded(&self) -> String {
+        format!("{:<WIDTH$}", self.name)
     }
 }
 
 impl Drop for Step {
     fn drop(&mut self) {
         if self.shown.is_some() {
-            write("\r\x1b[2K");
+            write(CLEAR);
         }
+    }
+}
+
+/// Back to the beginning of an empty line.
+const CLEAR: &str = "\r\x1b[2K";
+
+/// Colours a text, unless `NO_COLOR` is set (see no-color.org).
+pub(crate) fn paint(colour: &str, text: &str) -> String {
+    if std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) {
+        format!("\x1b[{colour}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
     }
 }
 

@@ -97,7 +97,7 @@ impl Sandbox {
     /// Dropped, it ends and its files are removed. The components are built first when they never were.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         on_a_thread(|| async move {
-            let binaries = Binaries::for_control_plane(Progress::of_builds()).await?;
+            let binaries = Binaries::for_control_plane(Progress::detect()).await?;
             Self::start_with(options, binaries).await
         })
         .await

@@ -37,6 +37,19 @@ pub(crate) struct State {
     pub(crate) programs: BTreeMap<String, PathBuf>,
 }
 
+impl State {
+    fn unreadable() -> Self {
+        Self {
+            phase: Phase::Running,
+            created: Timestamp::UNIX_EPOCH,
+            owner: 0,
+            audit: false,
+            components: BTreeMap::new(),
+            programs: BTreeMap::new(),
+        }
+    }
+}
+
 /// How far its start has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -94,7 +107,6 @@ impl Sandboxes {
         let dir = crate::env_path("OPCORE_STATE")
             .or_else(|| Some(crate::user_dir("XDG_STATE_HOME", ".local/state")?.join("sandboxes")))
             .context("There is no place for sandboxes: set OPCORE_STATE or HOME.")?;
-        let dir = std::path::absolute(&dir)?;
         Ok(Self { dir })
     }
 
@@ -155,9 +167,8 @@ impl Sandboxes {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e).with_context(|| format!("Cannot read {}", home.state().display())),
         };
-        let state: State = serde_json::from_slice(&text).with_context(|| {
-            format!("{} is damaged: end the processes of this sandbox and remove its directory", home.state().display())
-        })?;
+        // One whose state cannot be read is broken: its processes carry a mark, so it can still be removed.
+        let state: State = serde_json::from_slice(&text).unwrap_or_else(|_| State::unreadable());
         let starter_at_work =
             File::open(home.lock()).is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
         let dead: Vec<Component> = Component::ALL

@@ -44,7 +44,7 @@ impl Bench {
     }
 
     async fn ensure(&self) -> anyhow::Result<PathBuf> {
-        Ok(self.cache().ensure(&self.recipe()?, Progress::of_builds()).await?.join("tiny"))
+        Ok(self.cache().ensure(&self.recipe()?, Progress::Silent).await?.join("tiny"))
     }
 
     async fn entry(&self) -> anyhow::Result<PathBuf> {
@@ -113,7 +113,7 @@ async fn whatever_goes_in_changes_the_key() -> anyhow::Result<()> {
 async fn while_one_builds_the_others_wait() -> anyhow::Result<()> {
     let bench = Bench::new()?;
     let entry = bench.entry().await?;
-    let builder = bench.cache().lock(&entry, &bench.recipe()?, Progress::of_builds()).await?;
+    let builder = bench.cache().lock(&entry, &bench.recipe()?, Progress::Silent).await?;
     let waiting = tokio::time::timeout(Duration::from_millis(300), bench.ensure()).await;
     assert!(waiting.is_err(), "it did not wait: {waiting:?}");
     assert_eq!(bench.entries(), [""; 0], "nothing was begun");
@@ -134,7 +134,7 @@ async fn a_half_built_entry_is_never_used() -> anyhow::Result<()> {
     fs::write(entry.join("bin/tiny"), "half a program")?;
 
     let program = bench.ensure().await?;
-    assert!(Command::new(program).status()?.success());
+    assert!(Command::new(program).output()?.status.success());
     Ok(())
 }
 
@@ -181,7 +181,7 @@ async fn damage_is_noticed_and_repaired() -> anyhow::Result<()> {
     assert_eq!(inspect(&entry, Scrutiny::Full), Condition::Corrupt("tiny has been changed".to_owned()));
 
     fs::write(&program, "")?;
-    assert!(Command::new(bench.ensure().await?).status()?.success(), "it was built anew");
+    assert!(Command::new(bench.ensure().await?).output()?.status.success(), "it was built anew");
     assert_eq!(inspect(&entry, Scrutiny::Full), Condition::Intact);
     assert_eq!(bench.entries().len(), 1, "the damaged one is gone: {:?}", bench.entries());
     Ok(())

@@ -32,7 +32,7 @@ pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
     let (command, sandbox) = if let Some(kubeconfig) = given {
         (prepared(&args.command, &kubeconfig, &Binaries::at_hand())?, None)
     } else {
-        let progress = Progress::to_people();
+        let progress = Progress::detect();
         let options = Options { audit: args.settings.audit, durable: args.settings.durable, ..Options::default() };
         let start = async {
             let binaries = Binaries::for_control_plane(progress).await?;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::style::say;
 use crate::cache::{Cache, Condition, Scrutiny};
 use crate::catalogue::{Catalogue, Recipe};
 use crate::progress::Progress;
@@ -21,9 +22,9 @@ pub(super) async fn build(names: &[String]) -> anyhow::Result<ExitCode> {
     let cache = Cache::from_env()?;
     for recipe in recipes {
         let before = cache.condition(recipe, Scrutiny::Quick).await?;
-        let dir = cache.ensure(recipe, Progress::to_people()).await?;
+        let dir = cache.ensure(recipe, Progress::detect()).await?;
         let word = if before == Condition::Intact { "was built before" } else { "is built" };
-        println!("{} {} {word}: {}", recipe.name, recipe.version, dir.display());
+        say!("{} {} {word}: {}", recipe.name, recipe.version, dir.display());
     }
     Ok(ExitCode::SUCCESS)
 }

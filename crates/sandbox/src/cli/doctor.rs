@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::style;
+use super::style::{self, say};
 use crate::binaries::CONTROL_PLANE;
 use crate::cache::{Cache, Condition, Scrutiny};
 use crate::catalogue::Catalogue;
@@ -62,26 +62,26 @@ pub(super) async fn doctor() -> anyhow::Result<ExitCode> {
     let mut missing = 0;
     for (name, finding) in &findings {
         match finding {
-            Good(text) => println!("{}  {name:<16} {text}", style::good("ok     ")),
-            Note(text) => println!("{}  {name:<16} {text}", style::faint("note   ")),
+            Good(text) => say!("{}  {name:<16} {text}", style::good("ok     ")),
+            Note(text) => say!("{}  {name:<16} {text}", style::faint("note   ")),
             Missing { what, cure } => {
                 missing += 1;
-                println!("{}  {name:<16} {what}", style::bad("MISSING"));
-                println!("         {:<16} cure: {cure}", "");
+                say!("{}  {name:<16} {what}", style::bad("MISSING"));
+                say!("         {:<16} cure: {cure}", "");
             }
         }
     }
     Ok(match missing {
         0 => {
-            println!("Nothing is missing.");
+            say!("Nothing is missing.");
             ExitCode::SUCCESS
         }
         1 => {
-            println!("One thing is missing.");
+            say!("One thing is missing.");
             ExitCode::FAILURE
         }
         n => {
-            println!("{n} things are missing.");
+            say!("{n} things are missing.");
             ExitCode::FAILURE
         }
     })

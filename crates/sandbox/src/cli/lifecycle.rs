@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use jiff::Timestamp;
 
+use super::style::say;
 use super::{Down, Up, style};
 use crate::binaries::Binaries;
 use crate::control_plane::{ControlPlane, Observer};
@@ -24,7 +25,7 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     if let Some(existing) = sandboxes.find(name)? {
         return already_there(&existing);
     }
-    let progress = Progress::to_people();
+    let progress = Progress::detect();
     let binaries = Binaries::for_control_plane(progress).await?;
 
     let started = Instant::now();
@@ -44,7 +45,7 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
         let home = reservation.home().clone();
         let start = ControlPlane::start(home, binaries, options, Lifetime::UntilDown, &diary);
         let mut start = std::pin::pin!(start);
-        let mut step = progress.short_step(name);
+        let mut step = progress.step(name);
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
         loop {
             tokio::select! {
@@ -60,15 +61,15 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     plane.detach();
 
     let option = which_option(name);
-    println!(
+    say!(
         "{} after {} {}",
         style::good(format!("Sandbox {name} is ready")),
         human(started.elapsed()),
         style::faint(format!("({})", diary.breakdown()))
     );
-    println!("  kubeconfig  {}", kubeconfig.display());
-    println!("  use it      sandbox exec{option} -- kubectl get namespaces");
-    println!("  stop it     sandbox down{option}");
+    say!("  kubeconfig  {}", kubeconfig.display());
+    say!("  use it      sandbox exec{option} -- kubectl get namespaces");
+    say!("  stop it     sandbox down{option}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -77,8 +78,8 @@ fn already_there(existing: &Existing) -> anyhow::Result<ExitCode> {
     let option = which_option(name);
     match &existing.health {
         Health::Running => {
-            println!("Sandbox {name} is already running.");
-            println!("  kubeconfig  {}", existing.home.kubeconfig().display());
+            say!("Sandbox {name} is already running.");
+            say!("  kubeconfig  {}", existing.home.kubeconfig().display());
             Ok(ExitCode::SUCCESS)
         }
         Health::Starting | Health::HalfStarted => {
@@ -151,11 +152,11 @@ pub(super) fn down(args: &Down) -> anyhow::Result<ExitCode> {
         vec![args.which.name.clone()]
     };
     if args.all && names.is_empty() && swept.is_empty() {
-        println!("There is no sandbox to stop.");
+        say!("There is no sandbox to stop.");
     }
     for name in names {
         sandboxes.remove(&sandboxes.get(&name)?)?;
-        println!("Sandbox {name} is gone.");
+        say!("Sandbox {name} is gone.");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -165,18 +166,18 @@ pub(super) fn list() -> anyhow::Result<ExitCode> {
     sweep(&sandboxes)?;
     let names = sandboxes.names();
     if names.is_empty() {
-        println!("There is no sandbox. Start one with: sandbox up");
+        say!("There is no sandbox. Start one with: sandbox up");
         return Ok(ExitCode::SUCCESS);
     }
     let width = names.iter().map(String::len).max().unwrap_or(0).max(4);
-    println!("{}", style::faint(format!("{:<width$}  {:<10} {:<8} SERVER", "NAME", "STATE", "AGE")));
+    say!("{}", style::faint(format!("{:<width$}  {:<10} {:<8} SERVER", "NAME", "STATE", "AGE")));
     for name in names {
         // One that is damaged or just went must not hide the others.
         let existing = match sandboxes.find(&name) {
             Ok(Some(existing)) => existing,
             Ok(None) => continue,
             Err(error) => {
-                println!("{name:<width$}  {}", style::bad(format!("{error:#}")));
+                say!("{name:<width$}  {}", style::bad(format!("{error:#}")));
                 continue;
             }
         };
@@ -191,7 +192,7 @@ pub(super) fn list() -> anyhow::Result<ExitCode> {
             Health::Broken(dead) => (style::bad(format!("{:<10}", "broken")), format!("  {}", does_not_run(dead))),
         };
         let age = age(existing.state.created);
-        println!("{name:<width$}  {state} {age:<8} {server}{note}");
+        say!("{name:<width$}  {state} {age:<8} {server}{note}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -201,11 +202,11 @@ pub(super) fn status(name: &str) -> anyhow::Result<ExitCode> {
     sweep(&sandboxes)?;
     let existing = sandboxes.get(name)?;
     let header = format!("{:<24} {:<8} {:>8} {:>6} {:>8}  UPTIME", "COMPONENT", "STATE", "PID", "PORT", "MEMORY");
-    println!("{}", style::faint(header));
+    say!("{}", style::faint(header));
     let mut all_run = true;
     for component in Component::ALL {
         let Some(record) = existing.state.components.get(&component) else {
-            println!("{component:<24} {:<8}", "-");
+            say!("{component:<24} {:<8}", "-");
             all_run = false;
             continue;
         };
@@ -219,22 +220,22 @@ pub(super) fn status(name: &str) -> anyhow::Result<ExitCode> {
             let state = style::bad(format!("{:<8}", "dead"));
             (state, "-".to_owned(), "-".to_owned())
         };
-        println!("{component:<24} {state} {:>8} {:>6} {memory:>8}  {uptime}", record.process.pid, record.port);
+        say!("{component:<24} {state} {:>8} {:>6} {memory:>8}  {uptime}", record.process.pid, record.port);
     }
-    println!("kubeconfig: {}", existing.home.kubeconfig().display());
+    say!("kubeconfig: {}", existing.home.kubeconfig().display());
     if all_run {
         return Ok(ExitCode::SUCCESS);
     }
     if existing.health != Health::Starting {
         let option = which_option(name);
-        println!("What the dead ones said last: sandbox logs{option} COMPONENT. Remove all: sandbox down{option}");
+        say!("What the dead ones said last: sandbox logs{option} COMPONENT. Remove all: sandbox down{option}");
     }
     Ok(ExitCode::FAILURE)
 }
 
 pub(super) fn kubeconfig(name: &str) -> anyhow::Result<ExitCode> {
     let existing = usable(name)?;
-    println!("{}", existing.home.kubeconfig().display());
+    say!("{}", existing.home.kubeconfig().display());
     Ok(ExitCode::SUCCESS)
 }
 

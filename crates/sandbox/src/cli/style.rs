@@ -3,6 +3,18 @@
 use std::fmt::Display;
 use std::io::{IsTerminal, stderr, stdout};
 
+use crate::progress;
+
+/// Prints a line. A reader that has seen enough and closed the pipe is no reason to panic.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
+pub(super) use say;
+
 /// For the standard error.
 pub(super) fn error(text: impl Display) -> String {
     paint("1;31", text, stderr().is_terminal())
@@ -24,10 +36,6 @@ pub(super) fn faint(text: impl Display) -> String {
 }
 
 fn paint(colour: &str, text: impl Display, on: bool) -> String {
-    // See no-color.org: any value turns colours off.
-    if on && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) {
-        format!("\x1b[{colour}m{text}\x1b[0m")
-    } else {
-        text.to_string()
-    }
+    let text = text.to_string();
+    if on { progress::paint(colour, &text) } else { text }
 }

@@ -89,6 +89,25 @@ fn one_whose_components_ended_is_broken_and_says_which() -> anyhow::Result<()> {
 }
 
 #[test]
+fn one_whose_state_is_damaged_can_still_be_removed() -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let sandboxes = Sandboxes::at(dir.path().join("sandboxes"));
+    let reservation = sandboxes.reserve("one", &starting())?;
+    let (mut child, process) = component_of(reservation.home())?;
+    fs::write(reservation.home().state(), "{")?;
+    let mut reservation = reservation;
+    reservation.kept = true;
+    drop(reservation);
+
+    let existing = sandboxes.get("one")?;
+    assert_eq!(existing.health, Health::Broken(Component::ALL.to_vec()));
+    sandboxes.remove(&existing)?;
+    assert!(!process.is_alive() && !sandboxes.dir().exists());
+    child.wait()?;
+    Ok(())
+}
+
+#[test]
 fn names_that_could_leave_the_directory_are_refused() {
     for name in ["", "..", "a/b", "-a", "A", ".new-x", &"a".repeat(41)] {
         assert!(valid(name).is_err(), "{name:?}");
