@@ -170,7 +170,7 @@ impl Actor<'_> {
         match &outcome {
             Outcome::Unchanged | Outcome::Applied { changed: false, .. } => tracing::trace!(%write, "nothing to do"),
             Outcome::Refused(refusal) => {
-                tracing::warn!(%write, reason = refusal.reason.as_str(), "{}", refusal.message)
+                tracing::warn!(%write, reason = refusal.reason.as_str(), "{}", refusal.message);
             }
             _ => tracing::debug!(%write, "done"),
         }
@@ -208,6 +208,8 @@ fn refused(object: &str, error: kube::Error) -> Result<Outcome, Error> {
     let kube::Error::Api(status) = &error else { return Err(error.into()) };
     let reason = match status.code {
         400 | 413 | 422 => RefusalReason::Invalid,
+        // What it says to an apply with a field that the schema of a built-in kind does not have.
+        500 if status.message.starts_with("failed to create typed patch object") => RefusalReason::Invalid,
         403 => RefusalReason::Forbidden,
         404 | 405 => RefusalReason::NotServed,
         409 => return Err(Error::Stale(object.to_owned())),

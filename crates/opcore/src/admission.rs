@@ -213,7 +213,7 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
     let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
     let labels = format!("{OPERATOR_LABEL}={}", context.operator());
     let changes = |resource: ApiResource| {
-        let scope = Scope { resource, namespace: None, labels: Some(labels.clone()) };
+        let scope = Scope { resource, namespace: None, labels: Some(labels.clone()), lives: context.limits().watch };
         Box::pin(watch::metadata(context.client(), &scope, context.metrics()))
     };
     let mut changes = futures::stream::select(

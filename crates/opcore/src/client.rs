@@ -24,11 +24,8 @@ use tower::{BoxError, Layer, Service};
 use crate::election::Leadership;
 use crate::metrics::Metrics;
 
-/// A watch that the server ends after this long is opened anew. A connection that died silently is noticed at most a
-/// few seconds later; kube's own default is five minutes.
-pub const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long nothing at all may arrive on a connection that waits for something. Longer than a watch lives.
+/// How long nothing at all may arrive on a connection that waits for something. Longer than a
+/// watch lives: see [`Limits::watch`](crate::controller::Limits).
 const SILENCE: Duration = Duration::from_secs(75);
 const CONNECT: Duration = Duration::from_secs(10);
 

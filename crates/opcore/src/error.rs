@@ -63,12 +63,11 @@ impl Error {
     /// What helps against it.
     pub fn class(&self) -> Class {
         match self {
-            Self::Deadline(_) | Self::Outside(_) => Class::Transient,
             Self::Stale(_) => Class::Conflict,
             Self::Bug(_) => Class::Bug,
             Self::Api(kube::Error::Api(status)) => class_of(status),
             Self::Api(kube::Error::Service(source)) if source.is::<LeadershipLost>() => Class::LeadershipLost,
-            Self::Api(_) => Class::Transient,
+            Self::Api(_) | Self::Deadline(_) | Self::Outside(_) => Class::Transient,
         }
     }
 

@@ -151,7 +151,7 @@ where
         client,
         operator: build.name.to_owned(),
         namespaces: flags.watch_namespaces.clone(),
-        limits: Limits { concurrency: flags.concurrency, reconcile: flags.reconcile_timeout },
+        limits: Limits { concurrency: flags.concurrency, reconcile: flags.reconcile_timeout, ..Limits::default() },
         metrics: metrics.clone(),
         health: health.clone(),
         stopping: stopping.clone(),

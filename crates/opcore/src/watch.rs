@@ -23,7 +23,6 @@ use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event};
 use serde::de::DeserializeOwned;
 
-use crate::client::WATCH_TIMEOUT;
 use crate::metrics::Metrics;
 use crate::queue::Key;
 
@@ -47,6 +46,8 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// A label selector, or none for all.
     pub labels: Option<String>,
+    /// How long a watch lives before it is opened anew.
+    pub lives: Duration,
 }
 
 impl Scope {
@@ -63,7 +64,7 @@ impl Scope {
     fn config(&self) -> watcher::Config {
         watcher::Config {
             label_selector: self.labels.clone(),
-            timeout: Some(u32::try_from(WATCH_TIMEOUT.as_secs()).unwrap_or(60)),
+            timeout: Some(u32::try_from(self.lives.as_secs()).unwrap_or(u32::MAX).max(1)),
             ..watcher::Config::default()
         }
     }
@@ -241,7 +242,7 @@ mod tests {
         {
             known.translate(event);
         }
-        known.translate(Event::Init);
+        known.translate::<DynamicObject>(Event::Init);
         known.translate(Event::InitApply(object("stays")));
         assert_eq!(known.translate::<DynamicObject>(Event::InitDone), [Change::Gone(key("goes")), Change::Synced]);
         // And not a second time.

@@ -20,11 +20,14 @@ pub struct Limits {
     pub concurrency: usize,
     /// How long one reconcile may take.
     pub reconcile: Duration,
+    /// How long a watch lives before it is opened anew. A connection that died silently is noticed a few seconds after
+    /// that; kube's own default is five minutes.
+    pub watch: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { concurrency: 16, reconcile: Duration::from_secs(120) }
+        Self { concurrency: 16, reconcile: Duration::from_mins(2), watch: Duration::from_mins(1) }
     }
 }
 

@@ -47,7 +47,7 @@ impl<K: Root> Watches<K> {
     /// Wakes objects when something that concerns them changes or goes; `whom` tells which, from its metadata.
     pub fn concerns<C>(
         &mut self,
-        labels: Option<String>,
+        labels: Option<&str>,
         whom: impl Fn(&PartialObjectMeta<DynamicObject>) -> Vec<Key> + Send + Sync + 'static,
     ) -> &mut Self
     where
@@ -55,7 +55,7 @@ impl<K: Root> Watches<K> {
     {
         let cluster = std::any::TypeId::of::<C::Scope>() == std::any::TypeId::of::<kube::core::ClusterResourceScope>();
         let whom = Arc::new(whom);
-        for scope in scopes(&self.context, &ApiResource::erase::<C>(&()), cluster, labels.as_deref()) {
+        for scope in scopes(&self.context, &ApiResource::erase::<C>(&()), cluster, labels) {
             let changes = watch::metadata(self.context.client(), &scope, self.context.metrics());
             let (wakes, whom) = (self.wakes.clone(), whom.clone());
             let first = self.context.health().expect(&scope.words());
@@ -87,7 +87,9 @@ async fn follow(
                 Vec::new()
             }
         };
-        wake.iter().for_each(|key| wakes.wake(key));
+        for key in &wake {
+            wakes.wake(key);
+        }
     }
 }
 
@@ -168,6 +170,7 @@ fn scopes(context: &Context, resource: &ApiResource, cluster: bool, labels: Opti
         resource: resource.clone(),
         namespace: namespace.cloned(),
         labels: labels.map(str::to_owned),
+        lives: context.limits().watch,
     };
     if cluster || context.namespaces().is_empty() {
         vec![scope(None)]

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::record::{StepPhase, StepRecord, TeardownRecord};
 use crate::graph;
+use crate::operator::Note;
 
 /// What an operator sees of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,6 +166,8 @@ pub struct Progress {
     pub record: TeardownRecord,
     /// The steps whose writes belong into this pass's plan. All were published as running before.
     pub act: Vec<String>,
+    /// The steps that were given up in this pass.
+    pub gave_up: Vec<String>,
     /// How the whole stands.
     pub state: State,
     /// When time alone changes something.
@@ -175,6 +178,18 @@ impl Progress {
     /// Whether `step` may act in this pass.
     pub fn acts(&self, step: &str) -> bool {
         self.act.iter().any(|name| name == step)
+    }
+
+    /// A warning for each step that was given up in this pass: the object itself will soon be gone, and an Event
+    /// outlives it.
+    pub fn notes(&self) -> Vec<Note> {
+        let given_up = self.gave_up.iter().filter_map(|name| self.record.step(name));
+        given_up
+            .map(|step| {
+                let message = format!("{}: {}", step.name, step.message.as_deref().unwrap_or("given up"));
+                Note { warning: true, reason: "TeardownLeaked".to_owned(), message }
+            })
+            .collect()
     }
 
     /// A reason and a sentence for the `Ready` condition of an object that is being torn down.
@@ -234,7 +249,7 @@ impl Teardown {
         if let Some(path) = graph::cycle(&edges) {
             return Err(GraphError::Cycle(path.into_iter().map(str::to_owned).collect()));
         }
-        Ok(Self { steps: sorted(order, waiting), within: None, on_expiry: OnExpiry::default() })
+        Ok(Self { steps: sorted(&order, waiting), within: None, on_expiry: OnExpiry::default() })
     }
 
     /// How long the whole may take, counted from the first pass.
@@ -271,6 +286,7 @@ impl Teardown {
         let mut progress = Progress {
             record: TeardownRecord { started_at, steps: Vec::with_capacity(self.steps.len()) },
             act: Vec::new(),
+            gave_up: Vec::new(),
             state: State::Running,
             next: None,
         };
@@ -296,7 +312,10 @@ impl Teardown {
                     pass.record
                 }),
             };
-            let record = record.unwrap_or_else(|| self.begin(step, &progress.record, force, now));
+            let record = record.unwrap_or_else(|| Self::begin(step, &progress.record, force, now));
+            if record.phase == StepPhase::Leaked && was.is_none_or(|was| was.phase != StepPhase::Leaked) {
+                progress.gave_up.push(step.name.clone());
+            }
             progress.record.steps.push(record);
         }
         progress.state = if published.is_some_and(|record| self.is_over(record)) {
@@ -366,7 +385,7 @@ impl Teardown {
 
     /// A step that was not running: it starts when all it comes after is over in the record so far, which
     /// is published together with this step's start.
-    fn begin(&self, step: &Step, so_far: &TeardownRecord, force: &Force, now: Timestamp) -> StepRecord {
+    fn begin(step: &Step, so_far: &TeardownRecord, force: &Force, now: Timestamp) -> StepRecord {
         let mut record = StepRecord::waiting(&step.name);
         if *force == Force::All {
             record.phase = StepPhase::Leaked;
@@ -394,7 +413,7 @@ struct Pass {
 }
 
 /// Kahn's order, stable: of the steps that could come next, the one that was written first.
-fn sorted(order: Vec<String>, mut waiting: BTreeMap<String, Step>) -> Vec<Step> {
+fn sorted(order: &[String], mut waiting: BTreeMap<String, Step>) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::with_capacity(order.len());
     while !waiting.is_empty() {
         let ready = order.iter().find(|name| {

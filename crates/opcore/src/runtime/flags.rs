@@ -130,7 +130,7 @@ mod tests {
         for (arguments, flag, cure) in [
             (["--lease-duration", "soon"], "--lease-duration", "15s"),
             (["--lease-duration", "500ms"], "--lease-duration", "whole seconds"),
-            (["--request-timeout", "-1s"], "--request-timeout", "longer than nothing"),
+            (["--request-timeout", "0s"], "--request-timeout", "longer than nothing"),
             (["--concurrency", "0"], "--concurrency", "one at least"),
             (["--watch-namespaces", "Shop"], "--watch-namespaces", "lower case"),
             (["--log-format", "xml"], "--log-format", "json"),

@@ -1,0 +1,263 @@
+//! What `act` writes, and what it leaves alone.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use opcore::act::{self, Actor, Done, Outcome, RefusalReason, Root};
+use opcore::ownership::{Claimant, Owner};
+use opcore::{Error, Plan, Write};
+use serde_json::json;
+
+use crate::proxy::{Fate, Proxy};
+use crate::stage::{Stage, gone};
+
+fn claimant() -> Claimant {
+    let owner = Owner { uid: "11111111-2222-3333-4444-555555555555".to_owned(), words: "Notebook/shop/a".to_owned() };
+    Claimant { operator: "notebook-operator".to_owned(), owner: Some(owner) }
+}
+
+async fn act(client: &Client, plan: impl IntoIterator<Item = Write>) -> Result<Done, Error> {
+    let claimant = claimant();
+    let actor = Actor { client, claimant: &claimant, contract: None };
+    act::run(&actor, None, &plan.into_iter().collect::<Plan>()).await
+}
+
+fn map(stage: &Stage, name: &str, data: &[(&str, &str)]) -> ConfigMap {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(stage.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        data: Some(data),
+        ..ConfigMap::default()
+    }
+}
+
+fn apply(stage: &Stage, name: &str, data: &[(&str, &str)]) -> Write {
+    Write::apply(&map(stage, name, data)).unwrap()
+}
+
+/// The reason and the words of the only refusal.
+fn refusal(done: &Done) -> (RefusalReason, &str) {
+    let refusal = done.refusal().unwrap_or_else(|| panic!("nothing was refused: {:?}", done.outcomes));
+    (refusal.reason, &refusal.message)
+}
+
+#[tokio::test]
+async fn what_is_applied_carries_our_marks_and_is_not_written_twice() {
+    let stage = Stage::new("act").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let client = Client::try_from(proxy.config()).unwrap();
+    let write = apply(&stage, "front", &[("a", "1")]);
+    act(&client, [write.clone()]).await.unwrap();
+    assert_eq!(proxy.writes().len(), 1);
+    let live = stage.maps().get("front").await.unwrap();
+    assert_eq!(live.labels()["opcore.dev/operator"], "notebook-operator");
+    assert_eq!(live.labels()["opcore.dev/owner-uid"], claimant().owner.unwrap().uid);
+    assert_eq!(live.annotations()["opcore.dev/owner"], "Notebook/shop/a");
+    proxy.take();
+    let done = act(&client, [write]).await.unwrap();
+    assert!(matches!(done.outcomes[..], [Outcome::Applied { changed: false, .. }]), "{done:?}");
+    assert_eq!(proxy.writes(), []);
+}
+
+#[tokio::test]
+async fn a_field_that_is_no_longer_wanted_goes_and_what_others_added_stays() {
+    let stage = Stage::new("act").await;
+    act(&stage.client, [apply(&stage, "front", &[("a", "1"), ("b", "2")])]).await.unwrap();
+    let theirs = json!({"data": {"theirs": "3"}});
+    stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    act(&stage.client, [apply(&stage, "front", &[("a", "1")])]).await.unwrap();
+    let data = stage.maps().get("front").await.unwrap().data.unwrap();
+    assert_eq!(data.into_keys().collect::<Vec<_>>(), ["a", "theirs"]);
+}
+
+#[tokio::test]
+async fn another_tools_object_is_neither_written_nor_deleted_and_the_refusal_names_the_tool() {
+    let stage = Stage::new("act").await;
+    let mut theirs = map(&stage, "front", &[("a", "theirs")]);
+    theirs.metadata.labels = Some(BTreeMap::from([
+        ("kustomize.toolkit.fluxcd.io/name".to_owned(), "apps".to_owned()),
+        ("kustomize.toolkit.fluxcd.io/namespace".to_owned(), "flux-system".to_owned()),
+    ]));
+    let theirs = stage.maps().create(&PostParams::default(), &theirs).await.unwrap();
+    let done = act(&stage.client, [apply(&stage, "front", &[("a", "ours")])]).await.unwrap();
+    let (reason, message) = refusal(&done);
+    assert_eq!(reason, RefusalReason::Foreign);
+    assert!(message.contains("Flux Kustomization flux-system/apps"), "{message}");
+    let done = act(&stage.client, [Write::delete(&theirs)]).await.unwrap();
+    assert_eq!(refusal(&done).0, RefusalReason::Foreign);
+    assert_eq!(stage.maps().get("front").await.unwrap().resource_version(), theirs.resource_version());
+}
+
+#[tokio::test]
+async fn an_unowned_object_is_left_alone_until_a_person_hands_it_over() {
+    let stage = Stage::new("act").await;
+    stage.maps().create(&PostParams::default(), &map(&stage, "front", &[])).await.unwrap();
+    let write = apply(&stage, "front", &[("a", "1")]);
+    let done = act(&stage.client, [write.clone()]).await.unwrap();
+    let (reason, message) = refusal(&done);
+    assert_eq!(reason, RefusalReason::Unowned);
+    assert!(message.contains("opcore.dev/adopt=true"), "the cure is missing: {message}");
+    let adopt = json!({"metadata": {"annotations": {"opcore.dev/adopt": "true"}}});
+    stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&adopt)).await.unwrap();
+    let done = act(&stage.client, [write]).await.unwrap();
+    assert!(done.refusal().is_none(), "{done:?}");
+    assert_eq!(stage.maps().get("front").await.unwrap().data.unwrap()["a"], "1");
+}
+
+#[tokio::test]
+async fn what_a_person_edited_is_taken_back_and_what_a_tool_manages_is_not() {
+    let stage = Stage::new("act").await;
+    let write = apply(&stage, "front", &[("a", "1")]);
+    act(&stage.client, [write.clone()]).await.unwrap();
+    let edit = |manager: &str| PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    let by_hand = json!({"data": {"a": "by hand"}});
+    stage.maps().patch("front", &edit("kubectl-edit"), &Patch::Merge(&by_hand)).await.unwrap();
+    act(&stage.client, [write.clone()]).await.unwrap();
+    assert_eq!(stage.maps().get("front").await.unwrap().data.unwrap()["a"], "1");
+
+    let by_tool = json!({"data": {"a": "by tool"}});
+    stage.maps().patch("front", &edit("autoscaler"), &Patch::Merge(&by_tool)).await.unwrap();
+    let done = act(&stage.client, [write]).await.unwrap();
+    let (reason, message) = refusal(&done);
+    assert_eq!(reason, RefusalReason::FieldConflict);
+    assert!(message.contains(".data.a") && message.contains("autoscaler"), "{message}");
+    assert_eq!(stage.maps().get("front").await.unwrap().data.unwrap()["a"], "by tool");
+}
+
+#[tokio::test]
+async fn a_delete_hits_only_the_object_that_was_meant() {
+    let stage = Stage::new("act").await;
+    act(&stage.client, [apply(&stage, "front", &[])]).await.unwrap();
+    let old = stage.maps().get("front").await.unwrap();
+    stage.maps().delete("front", &DeleteParams::default()).await.unwrap();
+    gone(&stage.maps(), "front", &old.uid().unwrap()).await;
+    act(&stage.client, [apply(&stage, "front", &[])]).await.unwrap();
+    let successor = stage.maps().get("front").await.unwrap();
+
+    let done = act(&stage.client, [Write::delete(&old)]).await.unwrap();
+    assert_eq!(done.outcomes, [Outcome::Gone], "the one that was meant is gone already");
+    assert_eq!(stage.maps().get("front").await.unwrap().uid(), successor.uid());
+}
+
+#[tokio::test]
+async fn an_object_that_changed_since_it_was_looked_at_is_not_deleted() {
+    let stage = Stage::new("act").await;
+    act(&stage.client, [apply(&stage, "front", &[("a", "1")])]).await.unwrap();
+    let looked_at = stage.maps().get("front").await.unwrap();
+    act(&stage.client, [apply(&stage, "front", &[("a", "2")])]).await.unwrap();
+    let error = act(&stage.client, [Write::delete(&looked_at)]).await.unwrap_err();
+    assert!(matches!(error, Error::Stale(_)), "{error}");
+    assert!(stage.maps().get_opt("front").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn deleting_what_is_gone_or_going_is_a_success_and_no_write() {
+    let stage = Stage::new("act").await;
+    let mut held = map(&stage, "front", &[]);
+    held.metadata.finalizers = Some(vec!["example.opcore.dev/held".to_owned()]);
+    act(&stage.client, [Write::apply(&held).unwrap()]).await.unwrap();
+    let live = stage.maps().get("front").await.unwrap();
+    let delete = Write::delete(&live);
+    assert_eq!(act(&stage.client, [delete]).await.unwrap().outcomes, [Outcome::Deleting]);
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let client = Client::try_from(proxy.config()).unwrap();
+    let going = stage.maps().get("front").await.unwrap();
+    assert_eq!(act(&client, [Write::delete(&going)]).await.unwrap().outcomes, [Outcome::Deleting]);
+    // One that is going cannot be applied either; it is waited for.
+    let done = act(&client, [apply(&stage, "front", &[])]).await.unwrap();
+    assert_eq!(refusal(&done).0, RefusalReason::Terminating);
+    assert_eq!(proxy.writes(), []);
+    let release = json!({"metadata": {"finalizers": null}});
+    stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
+    gone(&stage.maps(), "front", &live.uid().unwrap()).await;
+    assert_eq!(act(&client, [Write::delete(&live)]).await.unwrap().outcomes, [Outcome::Gone]);
+}
+
+#[tokio::test]
+async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_read() {
+    let stage = Stage::new("act").await;
+    let claimant = claimant();
+    let actor = Actor { client: &stage.client, claimant: &claimant, contract: None };
+    let add: Plan = [Write::AddFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
+    let old = stage.maps().create(&PostParams::default(), &map(&stage, "front", &[])).await.unwrap();
+
+    // Another finalizer arrived in the meantime: replacing the list would lose it.
+    let theirs = json!({"metadata": {"finalizers": ["example.opcore.dev/theirs"]}});
+    let now = stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    let error = act::run(&actor, Some(Root::of(&old)), &add).await.unwrap_err();
+    assert!(matches!(error, Error::Stale(_)), "{error}");
+    act::run(&actor, Some(Root::of(&now)), &add).await.unwrap();
+    let both = stage.maps().get("front").await.unwrap();
+    assert_eq!(both.finalizers(), ["example.opcore.dev/theirs", "example.opcore.dev/ours"]);
+
+    // A successor of the same name, with the same finalizer.
+    let release = json!({"metadata": {"finalizers": null}});
+    stage.maps().delete("front", &DeleteParams::default()).await.unwrap();
+    stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
+    gone(&stage.maps(), "front", &both.uid().unwrap()).await;
+    let mut successor = map(&stage, "front", &[]);
+    successor.metadata.finalizers = Some(vec!["example.opcore.dev/ours".to_owned()]);
+    stage.maps().create(&PostParams::default(), &successor).await.unwrap();
+    let remove: Plan = [Write::RemoveFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
+    let error = act::run(&actor, Some(Root::of(&both)), &remove).await.unwrap_err();
+    assert!(matches!(error, Error::Stale(_)), "{error}");
+    assert_eq!(stage.maps().get("front").await.unwrap().finalizers(), ["example.opcore.dev/ours"]);
+}
+
+#[tokio::test]
+async fn unknown_fields_kinds_and_namespaces_are_refused_with_what_the_server_says() {
+    let stage = Stage::new("act").await;
+    let Write::Apply(mut unknown_field) = apply(&stage, "front", &[]) else { unreachable!() };
+    unknown_field.object.data["dtaa"] = json!({"a": "1"});
+    let done = act(&stage.client, [Write::Apply(unknown_field.clone())]).await.unwrap();
+    let (reason, message) = refusal(&done);
+    assert_eq!(reason, RefusalReason::Invalid);
+    assert!(message.contains("dtaa"), "{message}");
+
+    let mut unknown_kind = unknown_field;
+    unknown_kind.resource.kind = "Leaflet".to_owned();
+    unknown_kind.resource.plural = "leaflets".to_owned();
+    let done = act(&stage.client, [Write::Apply(unknown_kind)]).await.unwrap();
+    assert_eq!(refusal(&done).0, RefusalReason::NotServed);
+
+    let mut elsewhere = map(&stage, "front", &[]);
+    elsewhere.metadata.namespace = Some("nowhere".to_owned());
+    let done = act(&stage.client, [Write::apply(&elsewhere).unwrap()]).await.unwrap();
+    let (reason, message) = refusal(&done);
+    assert_eq!(reason, RefusalReason::NotServed);
+    assert!(message.contains("nowhere"), "{message}");
+}
+
+#[tokio::test]
+async fn stages_after_a_refused_write_are_not_begun() {
+    let stage = Stage::new("act").await;
+    stage.maps().create(&PostParams::default(), &map(&stage, "theirs", &[])).await.unwrap();
+    let done = act(&stage.client, [apply(&stage, "theirs", &[]), apply(&stage, "later", &[])]).await.unwrap();
+    assert_eq!(done.outcomes.len(), 1);
+    assert!(stage.maps().get_opt("later").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_was_lost_after_the_commit_can_be_repeated() {
+    let stage = Stage::new("act").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let client = Client::try_from(proxy.config()).unwrap();
+    let lose_answers = || proxy.rule(|passed| if passed.writes() { Fate::LoseAnswer } else { Fate::Pass });
+    let write = apply(&stage, "front", &[("a", "1")]);
+    lose_answers();
+    assert!(act(&client, [write.clone()]).await.is_err());
+    let committed = stage.maps().get("front").await.unwrap();
+    proxy.rule(|_| Fate::Pass);
+    act(&client, [write]).await.unwrap();
+    assert_eq!(stage.maps().get("front").await.unwrap().resource_version(), committed.resource_version());
+    lose_answers();
+    assert!(act(&client, [Write::delete(&committed)]).await.is_err());
+    proxy.rule(|_| Fate::Pass);
+    assert_eq!(act(&client, [Write::delete(&committed)]).await.unwrap().outcomes, [Outcome::Gone]);
+}

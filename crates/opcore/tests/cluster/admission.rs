@@ -1,0 +1,122 @@
+//! Policies on a real API server: they refuse, they heal, and they never hold up what is being deleted.
+
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use opcore::admission::{Message, Policy, Requests, Response, Rule, keep};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::stage::{PATIENCE, Settings, Stage, context, eventually};
+
+/// ConfigMaps of this stage must not say "no".
+fn policy(stage: &Stage, response: Response) -> Policy {
+    Policy {
+        name: format!("{}-says-yes", stage.namespace),
+        requests: vec![Requests {
+            group: String::new(),
+            versions: vec!["v1".to_owned()],
+            resources: vec!["configmaps".to_owned()],
+            operations: vec!["CREATE".to_owned(), "UPDATE".to_owned()],
+        }],
+        variables: vec![(
+            "says".to_owned(),
+            "has(object.data) && 'says' in object.data ? object.data.says : ''".to_owned(),
+        )],
+        rules: vec![Rule {
+            expression: "variables.says != 'no'".to_owned(),
+            message: Message::Computed("'ConfigMap ' + object.metadata.name + ' says ' + variables.says".to_owned()),
+        }],
+        response,
+        namespaces: [("kubernetes.io/metadata.name".to_owned(), stage.namespace.clone())].into(),
+        break_glass: Some("break-glass".to_owned()),
+        ..Policy::default()
+    }
+}
+
+fn says(name: &str, word: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name}, "data": {"says": word}})).unwrap()
+}
+
+/// Tries until the API server, which takes a moment to learn a policy, refuses. Answers what it says.
+async fn refusal(stage: &Stage, client: &Client) -> String {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &stage.namespace);
+    let refused = async {
+        loop {
+            let params = PostParams { dry_run: true, ..PostParams::default() };
+            if let Err(error) = api.create(&params, &says("front", "no")).await {
+                return error.to_string();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("the policy is in force")
+}
+
+fn keeping(stage: &Stage, policy: Policy) -> watch::Sender<bool> {
+    let (stop, stopping) = watch::channel(false);
+    let context = context(stage.config.clone(), &stage.namespace, Settings::default(), stopping);
+    tokio::spawn(async move { keep(&context, &[policy]).await.unwrap() });
+    stop
+}
+
+#[tokio::test]
+async fn a_policy_refuses_with_its_message_and_comes_back_when_edited_or_deleted() {
+    let stage = Stage::new("policy").await;
+    let name = policy(&stage, Response::Deny).name;
+    let stop = keeping(&stage, policy(&stage, Response::Deny));
+    let message = refusal(&stage, &stage.client).await;
+    assert!(message.contains("ConfigMap front says no"), "{message}");
+
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(stage.client.clone());
+    let lame = json!({"spec": {"validations": [{"expression": "true"}]}});
+    let by_hand = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+    policies.patch(&name, &by_hand, &Patch::Merge(&lame)).await.unwrap();
+    let healed = |policy: &ValidatingAdmissionPolicy| {
+        let validations = policy.spec.as_ref().and_then(|spec| spec.validations.as_ref());
+        validations.is_some_and(|all| all.iter().any(|one| one.expression == "variables.says != 'no'"))
+    };
+    eventually(&policies, &name, "healed", healed).await;
+
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.client.clone());
+    let old = bindings.get(&name).await.unwrap();
+    bindings.delete(&name, &DeleteParams::default()).await.unwrap();
+    eventually(&bindings, &name, "back", |binding| binding.uid() != old.uid()).await;
+
+    let unmarked = json!({"metadata": {"labels": {"opcore.dev/operator": null}}});
+    policies.patch(&name, &PatchParams::default(), &Patch::Merge(&unmarked)).await.unwrap();
+    eventually(&policies, &name, "marked again", |policy| policy.labels().contains_key("opcore.dev/operator")).await;
+    stop.send_replace(true);
+}
+
+#[tokio::test]
+async fn a_policy_lets_pass_what_is_being_deleted_and_who_may_break_the_glass() {
+    let stage = Stage::new("policy").await;
+    let mut held = says("held", "no");
+    held.metadata.finalizers = Some(vec!["example.opcore.dev/held".to_owned()]);
+    let held = stage.maps().create(&PostParams::default(), &held).await.unwrap();
+    let stop = keeping(&stage, policy(&stage, Response::Deny));
+    refusal(&stage, &stage.client).await;
+    stage.maps().delete("held", &DeleteParams::default()).await.unwrap();
+    let release = json!({"metadata": {"finalizers": null}});
+    stage.maps().patch("held", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
+    crate::stage::gone(&stage.maps(), "held", &held.uid().unwrap()).await;
+
+    let mut config = stage.config.clone();
+    config.auth_info.impersonate = Some("someone".to_owned());
+    config.auth_info.impersonate_groups = Some(vec!["break-glass".to_owned(), "system:masters".to_owned()]);
+    let breaker: Api<ConfigMap> = Api::namespaced(Client::try_from(config).unwrap(), &stage.namespace);
+    breaker.create(&PostParams::default(), &says("front", "no")).await.unwrap();
+    stop.send_replace(true);
+}
+
+#[tokio::test]
+async fn a_policy_that_only_warns_lets_pass() {
+    let stage = Stage::new("policy").await;
+    let stop = keeping(&stage, policy(&stage, Response::Warn));
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.client.clone());
+    eventually(&bindings, &policy(&stage, Response::Warn).name, "there", |_| true).await;
+    stage.maps().create(&PostParams::default(), &says("front", "no")).await.unwrap();
+    stop.send_replace(true);
+}

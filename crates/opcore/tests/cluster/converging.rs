@@ -1,0 +1,233 @@
+//! What an operator does with its objects when nothing goes wrong, and what it leaves undone.
+
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use opcore::conditions::{self, READY, STALLED};
+use opcore::{Context, Decision, Error, Operator};
+use serde_json::json;
+
+use crate::notebook::{Notebook, Notebooks, Shelf};
+use crate::proxy::Proxy;
+use crate::stage::{Running, Settings, Stage, eventually};
+
+/// The notebook operator, with a decision that panics for some.
+struct Panicky;
+
+impl Operator for Panicky {
+    type Object = Notebook;
+    type Seen = Shelf;
+
+    async fn observe(&self, notebook: &Notebook, context: &Context) -> Result<Shelf, Error> {
+        Notebooks.observe(notebook, context).await
+    }
+
+    fn decide(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
+        assert!(!notebook.name_any().starts_with("panics"), "made up");
+        Notebooks.decide(notebook, seen, now)
+    }
+}
+
+#[tokio::test]
+async fn an_object_converges_with_the_fewest_writes_possible() {
+    let stage = Stage::new("converge").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let running = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "rain"), ("tuesday", "sun")]).await;
+    stage.ready("diary").await;
+    assert_eq!(stage.pages("diary").await, ["cover", "monday", "tuesday"]);
+    running.stop().await;
+    let mut writes: Vec<_> = proxy.take().into_iter().filter(|passed| passed.writes()).map(|w| w.path).collect();
+    writes.retain(|path| !path.contains("/events"));
+    let base = |path: &str| format!("/{path}");
+    let ns = &stage.namespace;
+    let notebook = format!("apis/example.opcore.dev/v1alpha1/namespaces/{ns}/notebooks/diary");
+    let map = |name: &str| base(&format!("api/v1/namespaces/{ns}/configmaps/{name}"));
+    writes[1..3].sort();
+    let least = [
+        base(&notebook),
+        map("diary-monday"),
+        map("diary-tuesday"),
+        map("diary-cover"),
+        base(&format!("{notebook}/status")),
+    ];
+    assert_eq!(writes, least, "the finalizer first, then the pages, then the cover, then the status, and nothing else");
+}
+
+#[tokio::test]
+async fn a_restart_on_a_converged_cluster_writes_nothing() {
+    let stage = Stage::new("converge").await;
+    let first = stage.run();
+    for name in ["a", "b", "c"] {
+        stage.write(name, &[("monday", "rain")]).await;
+        stage.ready(name).await;
+    }
+    first.stop().await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let second = stage.run_at(proxy.config());
+    // Each notebook is looked at: its pages are listed, then each of its objects is compared.
+    let all_covers = |name: &str| format!("/configmaps/{name}-cover");
+    proxy
+        .until("a look at all notebooks", |passed| {
+            ["a", "b", "c"].iter().all(|name| passed.iter().any(|p| p.path.ends_with(&all_covers(name))))
+        })
+        .await;
+    second.stop().await;
+    assert_eq!(proxy.writes(), []);
+}
+
+#[tokio::test]
+async fn drift_is_mended_as_it_happens() {
+    let stage = Stage::new("converge").await;
+    let running = stage.run();
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    let lost = stage.maps().get("diary-monday").await.unwrap();
+    stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
+    eventually(&stage.maps(), "diary-monday", "back", |map| map.uid() != lost.uid()).await;
+    let edit = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+    stage.maps().patch("diary-monday", &edit, &Patch::Merge(json!({"data": {"text": "snow"}}))).await.unwrap();
+    let rain =
+        |map: &k8s_openapi::api::core::v1::ConfigMap| map.data.as_ref().is_some_and(|data| data["text"] == "rain");
+    eventually(&stage.maps(), "diary-monday", "what the notebook says", rain).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn bad_input_is_told_in_status_and_taken_up_when_it_is_mended() {
+    let stage = Stage::new("converge").await;
+    let running = stage.run();
+    stage.write("diary", &[("Not A Name", "x")]).await;
+    let stalled = |notebook: &Notebook| {
+        notebook.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, STALLED))
+    };
+    let notebook = eventually(&stage.notebooks(), "diary", "stalled", stalled).await;
+    let ready = conditions::find(&notebook.status.as_ref().unwrap().conditions, READY).unwrap().clone();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "InvalidPage"));
+    assert!(ready.message.contains("spec.pages") && ready.message.contains("Not A Name"), "{}", ready.message);
+    let mend = json!({"spec": {"pages": {"Not A Name": null, "monday": "rain"}}});
+    stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&mend)).await.unwrap();
+    stage.ready("diary").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_write_is_told_in_status_with_its_cure_and_done_when_the_way_is_free() {
+    let stage = Stage::new("converge").await;
+    let theirs = json!({"metadata": {"name": "diary-monday", "labels": {"app.kubernetes.io/managed-by": "Helm"}}});
+    let theirs = serde_json::from_value(theirs).unwrap();
+    stage.maps().create(&PostParams::default(), &theirs).await.unwrap();
+    let running = stage.run();
+    stage.write("diary", &[("monday", "rain")]).await;
+    let refused = |notebook: &Notebook| {
+        let ready = notebook.status.as_ref().and_then(|status| conditions::find(&status.conditions, READY));
+        ready.is_some_and(|ready| ready.reason == "OwnedByAnother" && ready.message.contains("Helm"))
+    };
+    eventually(&stage.notebooks(), "diary", "refused", refused).await;
+    assert_eq!(stage.pages("diary").await, ["monday"], "nothing was written after the refusal");
+    stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
+    stage.ready("diary").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_is_reported_and_the_others_go_on() {
+    let stage = Stage::new("converge").await;
+    let running = stage.run();
+    let odd = json!({
+        "apiVersion": "example.opcore.dev/v1alpha1", "kind": "Notebook",
+        "metadata": {"name": "odd"}, "spec": {"pages": "not a map"},
+    });
+    let resource = kube::api::ApiResource::erase::<Notebook>(&());
+    let api: Api<kube::api::DynamicObject> = Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
+    api.create(&PostParams::default(), &serde_json::from_value(odd).unwrap()).await.unwrap();
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    let note = event(&stage, "odd", "Unreadable").await.note.unwrap();
+    assert!(note.contains("expected a map"), "{note}");
+    let mend = json!({"spec": {"pages": {"monday": "rain"}}});
+    api.patch("odd", &PatchParams::default(), &Patch::Merge(&mend)).await.unwrap();
+    stage.ready("odd").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_decision_that_panics_costs_its_own_object_only() {
+    let stage = Stage::new("converge").await;
+    let running = Running::start(Panicky, stage.config.clone(), &stage.namespace, Settings::default());
+    stage.write("panics", &[]).await;
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    stage.write("another", &[("monday", "rain")]).await;
+    stage.ready("another").await;
+    let metrics = running.metrics.text();
+    assert!(metrics.contains(r#"opcore_reconcile_errors_total{class="bug",kind="Notebook"}"#), "{metrics}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_is_told_once_when_an_object_becomes_ready_and_its_metrics_go_with_it() {
+    let stage = Stage::new("converge").await;
+    let running = stage.run();
+    let notebook = stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    assert_eq!(event(&stage, "diary", "Written").await.type_.as_deref(), Some("Normal"));
+    let series = r#"opcore_condition{kind="Notebook",name="diary",namespace=""#;
+    assert!(running.metrics.text().contains(series), "{}", running.metrics.text());
+    // A look at it that changes nothing tells nothing.
+    let poke = json!({"metadata": {"annotations": {"opcore.dev/requestedAt": "now"}}});
+    stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&poke)).await.unwrap();
+    stage.delete("diary").await;
+    stage.gone("diary", &notebook.uid().unwrap()).await;
+    let written = events(&stage, "diary").await.into_iter().filter(|event| event.reason.as_deref() == Some("Written"));
+    assert_eq!(written.map(|event| event.series).collect::<Vec<_>>(), [None]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn two_processes_that_both_believe_to_lead_do_not_undo_each_others_work() {
+    let stage = Stage::new("converge").await;
+    let (one, other) = (stage.run(), stage.run());
+    for n in 0..5 {
+        stage.write(&format!("diary-{n}"), &[("monday", "rain"), ("tuesday", "sun")]).await;
+    }
+    let mut uids = Vec::new();
+    for n in 0..5 {
+        uids.push(stage.ready(&format!("diary-{n}")).await.uid().unwrap());
+        assert_eq!(stage.pages(&format!("diary-{n}")).await, ["cover", "monday", "tuesday"]);
+        stage.delete(&format!("diary-{n}")).await;
+    }
+    for (n, uid) in uids.iter().enumerate() {
+        stage.gone(&format!("diary-{n}"), uid).await;
+        assert_eq!(stage.pages(&format!("diary-{n}")).await, [""; 0]);
+    }
+    one.stop().await;
+    other.stop().await;
+}
+
+async fn events(stage: &Stage, about: &str) -> Vec<Event> {
+    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let all = api.list(&ListParams::default()).await.unwrap();
+    let concerns = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
+    all.into_iter().filter(concerns).collect()
+}
+
+/// Waits for an Event about an object.
+async fn event(stage: &Stage, about: &str, reason: &str) -> Event {
+    use futures::StreamExt;
+    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let stream = kube_runtime::watcher(api, kube_runtime::watcher::Config::default());
+    let mut stream = std::pin::pin!(kube_runtime::WatchStreamExt::applied_objects(stream));
+    let found = async {
+        loop {
+            let event = stream.next().await.unwrap().unwrap();
+            let concerns = event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
+            if concerns && event.reason.as_deref() == Some(reason) {
+                return event;
+            }
+        }
+    };
+    tokio::time::timeout(crate::stage::PATIENCE, found)
+        .await
+        .unwrap_or_else(|_| panic!("no Event {reason} about {about}"))
+}

@@ -1,0 +1,240 @@
+//! The hazards of a network, of an API server under load, and of kube's own defaults.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use kube::{Client, ResourceExt};
+use opcore::client::Shield;
+use opcore::controller::Limits;
+use opcore::election::Leadership;
+use opcore::error::{Class, Error};
+use opcore::metrics::Metrics;
+
+use crate::notebook::Notebooks;
+use crate::proxy::{Fate, Passed, Proxy};
+use crate::stage::{Running, Settings, Stage, eventually};
+
+/// The first `count` writes meet this fate.
+fn first_writes(count: usize, fate: Fate) -> impl FnMut(&Passed) -> Fate + Send + 'static {
+    let mut left = count;
+    move |passed| {
+        if passed.writes() && !passed.path.contains("/events") && left > 0 {
+            left -= 1;
+            return fate;
+        }
+        Fate::Pass
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_that_refuses_for_a_while_is_tried_again_and_nothing_is_lost() {
+    let stage = Stage::new("faults").await;
+    for fate in [
+        Fate::Answer(409),
+        Fate::Answer(429),
+        Fate::Answer(500),
+        Fate::Answer(503),
+        Fate::AnswerAfter(500),
+        Fate::AnswerAfter(504),
+        Fate::LoseRequest,
+        Fate::LoseAnswer,
+    ] {
+        let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+        proxy.rule(first_writes(2, fate));
+        let running = stage.run_at(proxy.config());
+        let name = format!("{fate:?}").to_lowercase().replace(['(', ')'], "");
+        let notebook = stage.write(&name, &[("monday", "rain")]).await;
+        stage.ready(&name).await;
+        assert_eq!(stage.pages(&name).await, ["cover", "monday"], "after {fate:?}");
+        proxy.rule(first_writes(2, fate));
+        stage.delete(&name).await;
+        stage.gone(&name, &notebook.uid().unwrap()).await;
+        assert_eq!(stage.pages(&name).await, [""; 0], "after {fate:?}");
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_sent_once_and_the_objects_own_backoff_does_the_rest() {
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let shield = Shield {
+        leadership: Leadership::unquestioned(),
+        metrics: Metrics::new(opcore::build_info!()).unwrap(),
+        deadline: Duration::from_secs(10),
+    };
+    let client = shield.client(proxy.config()).unwrap();
+    for code in [429, 503, 504] {
+        proxy.rule(move |_| Fate::Answer(code));
+        let asked = kube::Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(client.clone(), &stage.namespace);
+        let error = Error::from(asked.get("front").await.unwrap_err());
+        assert_eq!(error.class(), Class::Transient);
+        assert_eq!(proxy.take().len(), 1, "kube's own default would have tried {code} fifteen times more");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_never_comes_costs_a_deadline_and_not_the_object() {
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    proxy.rule(first_writes(1, Fate::Hang));
+    let settings = Settings { request_deadline: Duration::from_secs(1), ..Settings::default() };
+    let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
+    stage.write("hangs", &[("monday", "rain")]).await;
+    stage.ready("hangs").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_reconcile_has_a_deadline_and_others_have_room_meanwhile() {
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let hang = Arc::new(AtomicBool::new(true));
+    let hangs = hang.clone();
+    proxy.rule(move |passed| {
+        if passed.path.contains("/stuck") && !passed.watch && hangs.load(Ordering::Relaxed) {
+            Fate::Hang
+        } else {
+            Fate::Pass
+        }
+    });
+    let limits = Limits { concurrency: 2, reconcile: Duration::from_secs(1), ..Limits::default() };
+    let settings = Settings { limits, request_deadline: Duration::from_secs(600) };
+    let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
+    stage.write("stuck", &[("monday", "rain")]).await;
+    proxy.rule({
+        let hangs = hang.clone();
+        move |passed| {
+            let stuck = passed.path.contains("/stuck") && !passed.watch && hangs.load(Ordering::Relaxed);
+            if stuck { Fate::Hang } else { Fate::Pass }
+        }
+    });
+    for n in 0..4 {
+        stage.write(&format!("free-{n}"), &[("monday", "rain")]).await;
+        stage.ready(&format!("free-{n}")).await;
+    }
+    hang.store(false, Ordering::Relaxed);
+    stage.ready("stuck").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn watches_that_are_cut_or_expire_or_fall_silent_lose_nothing() {
+    let stage = Stage::new("faults").await;
+    for fate in
+        [Fate::CutAfterChunks(1), Fate::Expired, Fate::Answer(500), Fate::Answer(410), Fate::LoseRequest, Fate::Silence]
+    {
+        let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+        // The first watches on each kind.
+        let mut left = 4;
+        proxy.rule(move |passed| {
+            if passed.watch && left > 0 {
+                left -= 1;
+                return fate;
+            }
+            Fate::Pass
+        });
+        let limits = Limits { watch: Duration::from_secs(1), ..Limits::default() };
+        let settings = Settings { limits, ..Settings::default() };
+        let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
+        let name = format!("{fate:?}").to_lowercase().replace(['(', ')'], "");
+        stage.write(&name, &[("monday", "rain")]).await;
+        stage.ready(&name).await;
+        let page = format!("{name}-monday");
+        let lost = stage.maps().get(&page).await.unwrap();
+        stage.maps().delete(&page, &DeleteParams::default()).await.unwrap();
+        eventually(&stage.maps(), &page, "back", |map| map.uid() != lost.uid()).await;
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_deleted_while_no_watch_looks_is_noticed_when_it_looks_again() {
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    // No watch on ConfigMaps lives; their lists pass, once they are let.
+    let blind = Arc::new(AtomicBool::new(false));
+    let (is_blind, refused) = (blind.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = refused.clone();
+    proxy.rule(move |passed| {
+        let of_maps = passed.path.ends_with("/configmaps") && passed.method == "GET";
+        match (of_maps, is_blind.load(Ordering::SeqCst)) {
+            (true, true) => {
+                count.fetch_add(1, Ordering::SeqCst);
+                Fate::Answer(500)
+            }
+            // The version that it knows is too old: it must list anew, and the list says nothing of what is gone.
+            (true, false) if passed.watch && count.load(Ordering::SeqCst) > 0 => {
+                count.store(0, Ordering::SeqCst);
+                Fate::Expired
+            }
+            _ => Fate::Pass,
+        }
+    });
+    let limits = Limits { watch: Duration::from_secs(1), ..Limits::default() };
+    let running =
+        Running::start(Notebooks, proxy.config(), &stage.namespace, Settings { limits, ..Settings::default() });
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    blind.store(true, Ordering::SeqCst);
+    proxy.take();
+    proxy
+        .until("a refused watch", |passed| {
+            passed.iter().any(|p| p.watch && p.path.ends_with("/configmaps") && p.code == Some(500))
+        })
+        .await;
+    let lost = stage.maps().get("diary-monday").await.unwrap();
+    stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
+    assert!(refused.load(Ordering::SeqCst) > 0);
+    blind.store(false, Ordering::SeqCst);
+    eventually(&stage.maps(), "diary-monday", "back", |map| map.uid() != lost.uid()).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_cache_that_is_behind_its_own_writes_is_not_decided_on() {
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let running = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    // From now on the operator never hears of its own notebook again; only ConfigMaps wake it.
+    let silent = |passed: &Passed| passed.watch && passed.path.ends_with("/notebooks");
+    proxy.rule(move |passed| if silent(passed) { Fate::Silence } else { Fate::Pass });
+    running.stop().await;
+    let limits = Limits { watch: Duration::from_secs(600), ..Limits::default() };
+    let running =
+        Running::start(Notebooks, proxy.config(), &stage.namespace, Settings { limits, ..Settings::default() });
+    proxy.take();
+    for round in 0..3 {
+        let lost = stage.maps().get("diary-monday").await.unwrap();
+        stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
+        eventually(&stage.maps(), "diary-monday", &format!("back ({round})"), |map| map.uid() != lost.uid()).await;
+    }
+    running.stop().await;
+    let conflicts = proxy.writes().into_iter().filter(|write| write.code == Some(409)).count();
+    assert_eq!(conflicts, 0, "it wrote onto versions that it had itself replaced");
+}
+
+#[tokio::test]
+async fn a_process_that_does_not_lead_reads_and_never_writes() {
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    // A candidate that never stood for election: it holds no lease.
+    let plain: Client = stage.client.clone();
+    let election =
+        opcore::election::Election::new(plain, &stage.namespace, "lease", opcore::election::Timing::default());
+    let shield = Shield {
+        leadership: election.leadership(),
+        metrics: Metrics::new(opcore::build_info!()).unwrap(),
+        deadline: Duration::from_secs(10),
+    };
+    let api: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
+        kube::Api::namespaced(shield.client(proxy.config()).unwrap(), &stage.namespace);
+    assert!(api.get_opt("front").await.unwrap().is_none());
+    let error = Error::from(api.delete("front", &DeleteParams::default()).await.unwrap_err());
+    assert_eq!(error.class(), Class::LeadershipLost, "{error}");
+    assert_eq!(proxy.writes(), [], "the write was stopped before it was sent");
+}

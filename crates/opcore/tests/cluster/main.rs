@@ -1,0 +1,15 @@
+//! opcore against a real API server and a real controller manager: one file per promise.
+#![allow(unreachable_pub, reason = "a test binary has no outside")]
+
+#[path = "../../examples/notebook/operator.rs"]
+mod notebook;
+mod proxy;
+mod stage;
+
+mod acting;
+mod admission;
+mod converging;
+mod crashing;
+mod faults;
+mod leading;
+mod teardown;

@@ -1,0 +1,208 @@
+//! A proxy in front of the real API server that can be told to misbehave.
+//!
+//! It listens on loopback, forwards with the sandbox's own credentials, remembers what passed, and asks a rule what to
+//! do with each request.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use kube::{Client, Config};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is forwarded, and answered.
+    Pass,
+    /// It is answered with this code, and not forwarded.
+    Answer(u16),
+    /// It is forwarded, and answered with this code.
+    AnswerAfter(u16),
+    /// It is never answered, and not forwarded.
+    Hang,
+    /// The connection is cut, and it is not forwarded.
+    LoseRequest,
+    /// It is forwarded, and then the connection is cut.
+    LoseAnswer,
+    /// A watch: after this many bytes' worth of chunks, the connection is cut.
+    CutAfterChunks(usize),
+    /// A watch: it begins, and nothing ever arrives.
+    Silence,
+    /// A watch: the server says that the version has expired.
+    Expired,
+}
+
+/// A request that passed by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    pub method: String,
+    pub path: String,
+    pub watch: bool,
+    /// What was answered; none when nothing was.
+    pub code: Option<u16>,
+}
+
+impl Passed {
+    pub fn writes(&self) -> bool {
+        self.method != "GET"
+    }
+}
+
+type Rule = Box<dyn FnMut(&Passed) -> Fate + Send>;
+type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+
+#[derive(Clone)]
+pub struct Proxy(Arc<Inner>);
+
+struct Inner {
+    address: SocketAddr,
+    upstream: Client,
+    rule: Mutex<Rule>,
+    passed: Mutex<Vec<Passed>>,
+    changed: Notify,
+}
+
+impl Proxy {
+    pub async fn start(upstream: Client) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let proxy = Self(Arc::new(Inner {
+            address: listener.local_addr()?,
+            upstream,
+            rule: Mutex::new(Box::new(|_| Fate::Pass)),
+            passed: Mutex::default(),
+            changed: Notify::new(),
+        }));
+        tokio::spawn(serve(listener, proxy.clone()));
+        Ok(proxy)
+    }
+
+    /// From now on, `rule` decides.
+    pub fn rule(&self, rule: impl FnMut(&Passed) -> Fate + Send + 'static) {
+        *self.0.rule.lock().unwrap() = Box::new(rule);
+    }
+
+    /// How to reach the API server through this proxy.
+    pub fn config(&self) -> Config {
+        Config::new(format!("http://{}", self.0.address).parse().unwrap())
+    }
+
+    /// Forgets what passed, and returns it.
+    pub fn take(&self) -> Vec<Passed> {
+        std::mem::take(&mut self.0.passed.lock().unwrap())
+    }
+
+    /// The writes that passed since they were last taken.
+    pub fn writes(&self) -> Vec<Passed> {
+        self.0.passed.lock().unwrap().iter().filter(|passed| passed.writes()).cloned().collect()
+    }
+
+    /// Waits until what passed fulfils a condition.
+    pub async fn until(&self, what: &str, condition: impl Fn(&[Passed]) -> bool) {
+        let fulfilled = async {
+            loop {
+                let changed = self.0.changed.notified();
+                if condition(&self.0.passed.lock().unwrap()) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(30), fulfilled).await.is_err() {
+            panic!("{what} did not happen; what passed: {:#?}", self.0.passed.lock().unwrap());
+        }
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
+        let mut passed = Passed {
+            method: request.method().to_string(),
+            path: request.uri().path().to_owned(),
+            watch: request.uri().query().is_some_and(|query| query.contains("watch=true")),
+            code: None,
+        };
+        let fate = (self.0.rule.lock().unwrap())(&passed);
+        let answer = self.fulfil(fate, request).await;
+        passed.code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+        self.0.passed.lock().unwrap().push(passed);
+        self.0.changed.notify_waiters();
+        answer
+    }
+
+    async fn fulfil(&self, fate: Fate, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
+        match fate {
+            Fate::Pass => self.forward(request).await,
+            Fate::Answer(code) => Ok(refusal(code)),
+            Fate::AnswerAfter(code) => self.forward(request).await.map(|_| refusal(code)),
+            Fate::Hang => std::future::pending().await,
+            Fate::LoseRequest => Err(std::io::ErrorKind::ConnectionReset.into()),
+            Fate::LoseAnswer => {
+                self.forward(request).await?;
+                Err(std::io::ErrorKind::ConnectionReset.into())
+            }
+            Fate::CutAfterChunks(chunks) => self.forward(request).await.map(|answer| {
+                let cut = stream::iter([Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))]);
+                answer.map(|body| StreamBody::new(BodyStream::new(body).take(chunks).chain(cut)).boxed_unsync())
+            }),
+            Fate::Silence => Ok(Response::new(StreamBody::new(stream::pending()).boxed_unsync())),
+            Fate::Expired => {
+                let status = serde_json::json!({"type": "ERROR", "object": {
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410,
+                    "message": "too old resource version",
+                }});
+                let line = Frame::data(Bytes::from(format!("{status}\n")));
+                Ok(Response::new(StreamBody::new(stream::iter([Ok(line)])).boxed_unsync()))
+            }
+        }
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
+        let (mut head, body) = request.into_parts();
+        let bytes = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+        // The upstream client puts its own address in front.
+        head.uri = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).parse().unwrap();
+        head.headers.remove(http::header::HOST);
+        let answer = self.0.upstream.send(Request::from_parts(head, Body::from(bytes))).await;
+        answer
+            .map(|answer| answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync()))
+            .map_err(std::io::Error::other)
+    }
+}
+
+async fn serve(listener: TcpListener, proxy: Proxy) {
+    while let Ok((connection, _)) = listener.accept().await {
+        let proxy = proxy.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| proxy.clone().answer(request));
+            // An error is how a fate cuts the connection.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
+        });
+    }
+}
+
+fn refusal(code: u16) -> Answer {
+    let reason = match code {
+        409 => "Conflict",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
+    };
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "made up",
+    });
+    let body = Full::new(Bytes::from(status.to_string())).map_err(|never: Infallible| match never {});
+    let mut answer = Response::new(body.boxed_unsync());
+    *answer.status_mut() = http::StatusCode::from_u16(code).unwrap();
+    answer
+}
