@@ -6,9 +6,9 @@
 //! microseconds; where the time differs, and in `sandbox doctor`, the content's digest decides.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,8 +17,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::catalogue::{Recipe, hex};
+use crate::dirlock;
 use crate::golang::{self, BUILD_SETTINGS, Toolchain};
-use crate::progress::Progress;
+use crate::progress::{Progress, Step};
+
+/// How the names of directories begin in which a build goes on.
+const WORKSHOP: &str = ".building-";
 
 /// The directory that holds the entries.
 #[derive(Clone, Debug)]
@@ -181,42 +185,42 @@ impl Cache {
         toolchain: &Toolchain,
         progress: Progress,
     ) -> anyhow::Result<()> {
-        self.sweep(recipe);
         let mut step = progress.step(&recipe.name);
-        let full = |error: anyhow::Error| {
-            let out_of_space = error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::StorageFull);
-            if out_of_space { golang::no_space(&recipe.name) } else { error }
-        };
-        let workshop = tempfile::Builder::new()
-            .prefix(&format!(".{}-", recipe.name))
-            .tempdir_in(self.dir.join("components"))
-            .map_err(|e| full(e.into()))?;
-        let bin = workshop.path().join("bin");
-        fs::create_dir(&bin).map_err(|e| full(e.into()))?;
-        toolchain.build(recipe, &bin, &mut step).await?;
-        write_manifest(workshop.path(), toolchain, recipe).map_err(full)?;
-        fs::set_permissions(workshop.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        match self.build_beside(entry, recipe, toolchain, &mut step).await {
+            Ok(()) => {
+                step.done(&format!("{} built in", recipe.version));
+                Ok(())
+            }
+            Err(error) if is_full(&error) => Err(golang::no_space(&recipe.name)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Builds in a directory of its own, which is moved into place as the last step.
+    async fn build_beside(
+        &self,
+        entry: &Path,
+        recipe: &Recipe,
+        toolchain: &Toolchain,
+        step: &mut Step,
+    ) -> anyhow::Result<()> {
+        let parent = self.dir.join("components");
+        dirlock::sweep(&parent, WORKSHOP, |_| {});
+        let open = Permissions::from_mode(0o755);
+        let workshop = tempfile::Builder::new().prefix(WORKSHOP).permissions(open).tempdir_in(parent)?;
+        let lock = dirlock::take(workshop.path())?;
+        for dir in ["bin", "tmp"] {
+            fs::create_dir(workshop.path().join(dir))?;
+        }
+        toolchain.build(recipe, workshop.path(), step).await?;
+        write_manifest(workshop.path(), toolchain, recipe)?;
+        fs::remove_dir_all(workshop.path().join("tmp"))?;
+        fs::remove_file(workshop.path().join(dirlock::NAME))?;
         fs::rename(workshop.path(), entry).with_context(|| format!("Cannot move the build to {}", entry.display()))?;
         // It is in its place: nothing is left to remove.
         let _ = workshop.keep();
-        step.done(&format!("{} built in", recipe.version));
+        drop(lock);
         Ok(())
-    }
-
-    /// Removes what builds left behind that were killed. The lock is held, so nobody works in there.
-    fn sweep(&self, recipe: &Recipe) {
-        let Ok(entries) = fs::read_dir(self.dir.join("components")) else {
-            return;
-        };
-        let prefix = format!(".{}-", recipe.name);
-        for entry in entries.flatten() {
-            let ours = entry.file_name().to_string_lossy().starts_with(&prefix);
-            let age = entry.metadata().and_then(|m| m.modified()).map(|t| t.elapsed());
-            // Another version of the same component has another lock, and may be at work: not for a day.
-            if ours && matches!(age, Ok(Ok(age)) if age > Duration::from_hours(24)) {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
     }
 
     /// Takes an entry away: first its name, so that it is never seen half removed.
@@ -224,6 +228,10 @@ impl Cache {
         let bin = tempfile::Builder::new().prefix(".damaged-").tempdir_in(self.dir.join("components"))?;
         fs::rename(entry, bin.path().join("entry")).with_context(|| format!("Cannot remove {}", entry.display()))
     }
+}
+
+fn is_full(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::StorageFull)
 }
 
 /// Compares an entry with its manifest.

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 
@@ -68,18 +68,19 @@ impl Toolchain {
         Ok(())
     }
 
-    /// Builds all programs of a component into a directory.
-    pub(crate) async fn build(&self, recipe: &Recipe, out: &Path, step: &mut Step) -> anyhow::Result<()> {
+    /// Builds all programs of a component into `bin` of a directory; what Go needs meanwhile goes to `tmp`.
+    pub(crate) async fn build(&self, recipe: &Recipe, dir: &Path, step: &mut Step) -> anyhow::Result<()> {
+        let (out, tmp) = (dir.join("bin"), dir.join("tmp"));
         step.announce(&format!("{}: looking at what to compile", recipe.version));
-        let total = self.count_stale(recipe, step).await?;
+        let total = self.count_stale(recipe, &tmp, step).await?;
         step.announce(&match total {
             0 => format!("{}: linking", recipe.version),
             n => format!("{}: compiling {n} packages", recipe.version),
         });
 
         let mut compiled = 0_usize;
-        for (output, packages) in invocations(recipe, out) {
-            let mut command = self.command(recipe);
+        for (output, packages) in invocations(recipe, &out) {
+            let mut command = self.command(recipe, &tmp);
             command
                 .args(["build", "-v", "-trimpath", "-ldflags"])
                 .arg(recipe.linker_flags())
@@ -103,8 +104,8 @@ impl Toolchain {
 
     /// How many packages have to be compiled: those that Go's own cache lacks, not counting the programs
     /// themselves, which are linked in any case. Fetches the modules.
-    async fn count_stale(&self, recipe: &Recipe, step: &mut Step) -> anyhow::Result<usize> {
-        let mut command = self.command(recipe);
+    async fn count_stale(&self, recipe: &Recipe, tmp: &Path, step: &mut Step) -> anyhow::Result<usize> {
+        let mut command = self.command(recipe, tmp);
         command
             .args(["list", "-deps", "-trimpath", "-f", "{{if and .Stale (ne .Name \"main\")}}{{.ImportPath}}{{end}}"])
             .args(recipe.binaries().values());
@@ -121,10 +122,12 @@ impl Toolchain {
         Ok(stale)
     }
 
-    fn command(&self, recipe: &Recipe) -> Command {
+    fn command(&self, recipe: &Recipe, tmp: &Path) -> Command {
         let mut command = Command::new(&self.program);
         settled(&mut command)
             .current_dir(&recipe.dir)
+            // A Go that is stopped does not tidy up: there it is done for it.
+            .env("GOTMPDIR", tmp)
             // Compilers are short-lived: not collecting garbage saves a quarter of the time.
             .env("GOGC", "off");
         command
@@ -163,7 +166,7 @@ async fn run(mut command: Command, recipe: &Recipe, mut hear: impl FnMut(Event<'
         .process_group(0)
         .spawn()
         .context("Cannot run go")?;
-    let mut guard = Interrupted(child);
+    let mut guard = Group(child);
     let mut output = lines(guard.0.stdout.take().context("go has no output")?);
     let mut messages = lines(guard.0.stderr.take().context("go has no messages")?);
     let mut said = Vec::new();
@@ -196,23 +199,21 @@ fn lines<R: AsyncRead + Unpin>(from: R) -> tokio::io::Lines<BufReader<R>> {
     BufReader::new(from).lines()
 }
 
-/// A Go that is interrupted when nobody waits for it any more: it then removes its own temporary files,
-/// which it could not if it were killed.
-struct Interrupted(Child);
+/// Go and the compilers it started: ended when nobody waits for them any more.
+struct Group(Child);
 
-impl Drop for Interrupted {
+impl Drop for Group {
     fn drop(&mut self) {
-        let Some(group) = self.0.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) else {
-            return;
-        };
-        let _ = kill_process_group(group, Signal::INT);
-        for _ in 0..200 {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        // Without a number it has ended and was waited for.
+        let pid = self.0.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        let Some(group) = pid else { return };
         let _ = kill_process_group(group, Signal::KILL);
+        // Gone before its directory is removed, or the last compiler would write into it.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while test_kill_process_group(group).is_ok() && Instant::now() < deadline {
+            let _ = self.0.try_wait();
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -246,8 +247,8 @@ fn explain(recipe: &Recipe, said: &[String]) -> anyhow::Error {
 pub(crate) fn no_space(name: &str) -> anyhow::Error {
     anyhow!(
         "No space is left on the disk to build {name}: all components together need about 5 GB while \
-         they are built. Free some, or set OPCORE_CACHE (the results), GOCACHE, GOMODCACHE and TMPDIR \
-         (Go's own files) to directories on a larger disk."
+         they are built. Free some, or set OPCORE_CACHE (the results), GOCACHE and GOMODCACHE (Go's own \
+         files) to directories on a larger disk."
     )
 }
 

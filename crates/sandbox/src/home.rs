@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::Component;
 use crate::pki::Pki;
 use crate::process::{self, ProcessId};
+use crate::{Component, dirlock};
 
 /// The directory of one sandbox. Everything that belongs to it is inside.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Home {
     }
 
     pub(crate) fn lock(&self) -> PathBuf {
-        self.dir.join("lock")
+        self.dir.join(dirlock::NAME)
     }
 
     pub(crate) fn state(&self) -> PathBuf {

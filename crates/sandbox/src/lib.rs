@@ -22,6 +22,7 @@ mod catalogue;
 pub mod cli;
 mod component;
 mod control_plane;
+mod dirlock;
 mod flags;
 mod golang;
 mod home;

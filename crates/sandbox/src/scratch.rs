@@ -3,10 +3,10 @@
 //! A small companion process removes the directory when it sees its owner end. Should the companion be
 //! killed as well, the next sandbox finds a directory whose lock is free, and removes it.
 
-use std::fs::{self, File};
+use std::fs::{File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use anyhow::Context;
 use tempfile::TempDir;
 
 use crate::home::Home;
-use crate::process;
+use crate::{dirlock, process};
 
 const PREFIX: &str = "opcore-sandbox-";
 
@@ -33,10 +33,14 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub(crate) fn create() -> anyhow::Result<Self> {
         let parent = std::path::absolute(std::env::temp_dir())?;
-        sweep(&parent);
+        dirlock::sweep(&parent, PREFIX, |dir| {
+            let _ = process::end(&Home::at(dir).marked_processes(), Duration::ZERO);
+        });
         let create = || -> io::Result<Self> {
-            let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent)?;
-            let lock = locked(dir.path())?;
+            // Keys lie in there.
+            let private = Permissions::from_mode(0o700);
+            let dir = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(&parent)?;
+            let lock = dirlock::take(dir.path())?;
             let companion = Command::new("/bin/sh")
                 .args(["-c", COMPANION])
                 .arg(dir.path())
@@ -63,67 +67,9 @@ impl Drop for Scratch {
     }
 }
 
-/// A file `lock` in `dir` that is locked from the moment it is seen.
-pub(crate) fn locked(dir: &Path) -> io::Result<File> {
-    let draft = dir.join("lock.new");
-    let file = File::create(&draft)?;
-    file.lock()?;
-    fs::rename(draft, dir.join("lock"))?;
-    Ok(file)
-}
-
-/// Removes the homes of owners that are gone.
-fn sweep(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            continue;
-        }
-        let home = Home::at(entry.path());
-        let abandoned = match File::open(home.lock()) {
-            Ok(lock) => lock.try_lock().is_ok(),
-            // Just being made, or abandoned in that very moment: time tells.
-            Err(_) => entry
-                .metadata()
-                .and_then(|m| m.modified())
-                .is_ok_and(|t| t.elapsed().is_ok_and(|age| age > Duration::from_mins(10))),
-        };
-        if abandoned {
-            // Another user's cannot be ended nor removed, and is not ours to complain about.
-            let _ = process::end(&home.marked_processes(), Duration::ZERO);
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_dead_owner_left_is_removed_and_what_a_living_one_uses_is_not() -> anyhow::Result<()> {
-        let parent = tempfile::tempdir()?;
-        let used = parent.path().join("opcore-sandbox-used");
-        let left = parent.path().join("opcore-sandbox-left");
-        let foreign = parent.path().join("something-else");
-        for dir in [&used, &left, &foreign] {
-            fs::create_dir(dir)?;
-        }
-        let lock = locked(&used)?;
-        drop(locked(&left)?);
-        drop(locked(&foreign)?);
-        let being_made = parent.path().join("opcore-sandbox-new");
-        fs::create_dir(&being_made)?;
-
-        sweep(parent.path());
-
-        assert!(used.exists() && foreign.exists() && being_made.exists());
-        assert!(!left.exists());
-        drop(lock);
-        Ok(())
-    }
 
     #[test]
     fn a_scratch_home_is_gone_when_it_is_dropped() -> anyhow::Result<()> {

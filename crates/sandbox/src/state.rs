@@ -5,9 +5,9 @@
 //! behind by a start that was killed, and can be removed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,11 +15,10 @@ use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::Component;
 use crate::home::Home;
 use crate::pki::write_private;
 use crate::process::{self, ProcessId};
-use crate::scratch::locked;
+use crate::{Component, dirlock};
 
 /// How long components may take to end by themselves. Their data is removed, so it need not be long.
 const GRACE: Duration = Duration::from_secs(2);
@@ -128,8 +127,11 @@ impl Sandboxes {
         let refused =
             || format!("Sandboxes cannot be kept in {} (set OPCORE_STATE to another directory)", self.dir.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).with_context(refused)?;
-        let draft = tempfile::Builder::new().prefix(".new-").tempdir_in(&self.dir).with_context(refused)?;
-        let lock = locked(draft.path()).with_context(refused)?;
+        // Keys lie in there.
+        let private = Permissions::from_mode(0o700);
+        let draft = tempfile::Builder::new().prefix(".new-").permissions(private).tempdir_in(&self.dir);
+        let draft = draft.with_context(refused)?;
+        let lock = dirlock::take(draft.path()).with_context(refused)?;
         write(&Home::at(draft.path()), state)?;
         let home = self.home(name);
         // The kernel refuses to put a directory over one that is not empty: only one can win.
@@ -246,16 +248,8 @@ impl Sandboxes {
     /// Removes what interrupted commands left: drafts, remains, and sandboxes whose start was killed.
     /// Returns the names of the latter.
     pub(crate) fn sweep(&self) -> anyhow::Result<Vec<String>> {
-        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let lock = File::open(entry.path().join("lock"));
-            let abandoned = match lock {
-                Ok(lock) => lock.try_lock().is_ok(),
-                Err(_) => older_than(&entry, Duration::from_mins(1)),
-            };
-            if (name.starts_with(".new-") || name.starts_with(".old-")) && abandoned {
-                let _ = fs::remove_dir_all(entry.path());
-            }
+        for prefix in [".new-", ".old-"] {
+            dirlock::sweep(&self.dir, prefix, |_| {});
         }
         let mut removed = Vec::new();
         for name in self.names() {
@@ -312,10 +306,6 @@ fn valid(name: &str) -> anyhow::Result<()> {
         bail!("{name:?} cannot be the name of a sandbox: use up to 40 lower-case letters, digits and hyphens.");
     }
     Ok(())
-}
-
-fn older_than(entry: &fs::DirEntry, age: Duration) -> bool {
-    entry.metadata().and_then(|m| m.modified()).is_ok_and(|t| t.elapsed().is_ok_and(|elapsed| elapsed > age))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A user with no sandbox yet, but with the components that this machine has built.
 struct User {
@@ -116,6 +116,7 @@ fn a_sandbox_lives_from_up_to_down() -> anyhow::Result<()> {
     let kubeconfig = PathBuf::from(user.run("kubeconfig --name one")?.good()?.trim_end());
     ensure!(kubeconfig == user.state().join("one/kubeconfig"));
     ensure!(fs::metadata(&kubeconfig)?.permissions().mode() & 0o777 == 0o600);
+    ensure!(fs::metadata(user.state().join("one"))?.permissions().mode() & 0o777 == 0o700);
 
     let list = user.run("list")?.good()?;
     ensure!(list.lines().count() == 2 && list.contains("one   running"), "{list}");

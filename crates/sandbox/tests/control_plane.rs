@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use sandbox::Sandbox;
 use serde_json::json;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn config_map(name: &str) -> ConfigMap {
     ConfigMap { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, ..ConfigMap::default() }

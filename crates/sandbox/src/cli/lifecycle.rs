@@ -50,7 +50,7 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
         loop {
             tokio::select! {
                 result = &mut start => break result?,
-                _ = ticks.tick() => step.update(&format!("starting {}", diary.waits_for())),
+                _ = ticks.tick() => step.update(&diary.waits_for()),
             }
         }
     };
@@ -105,15 +105,17 @@ impl Diary {
         lock(&self.state).clone()
     }
 
+    /// What the start is waiting for.
     fn waits_for(&self) -> String {
         let ready = lock(&self.times).clone();
-        let waiting: Vec<&str> = lock(&self.state)
-            .components
-            .keys()
-            .filter(|c| ready.iter().all(|(r, _)| r != *c))
-            .map(|c| c.name())
-            .collect();
-        if waiting.is_empty() { "…".to_owned() } else { waiting.join(", ") }
+        let state = lock(&self.state);
+        let mut started = state.components.keys().map(|c| c.name());
+        let waiting: Vec<&str> = started.by_ref().filter(|c| ready.iter().all(|(r, _)| r.name() != *c)).collect();
+        match waiting.as_slice() {
+            [] if ready.is_empty() => "making certificates".to_owned(),
+            [] => "waiting for the first ServiceAccount".to_owned(),
+            names => format!("starting {}", names.join(", ")),
+        }
     }
 
     fn breakdown(&self) -> String {

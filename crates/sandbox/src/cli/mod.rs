@@ -80,7 +80,7 @@ struct Up {
 
 #[derive(Debug, Args)]
 struct Settings {
-    /// Log every request as a line of JSON: `sandbox logs audit`
+    /// Log every request as a line of JSON
     #[arg(long)]
     audit: bool,
     /// Let etcd wait for the disk, as in production: slower, for honest benchmarks
@@ -119,7 +119,7 @@ struct Run {
 struct Logs {
     #[command(flatten)]
     which: Which,
-    /// etcd, apiserver, controller-manager, scheduler, or audit
+    /// etcd, apiserver, controller-manager, scheduler, or audit (after `up --audit`)
     component: String,
     /// Go on printing what is added, until interrupted
     #[arg(short, long)]
