@@ -53,7 +53,7 @@ impl Binaries {
             }
             let catalogue = Catalogue::load().ok()?;
             let cached = Cache::from_env().ok()?;
-            let dir = cached.any_intact(catalogue.find(name).ok()?).ok()??;
+            let dir = cached.any_good(catalogue.find(name).ok()?).ok()??;
             Some(dir.join(name))
         };
         let found = CONTROL_PLANE.iter().filter_map(|name| Some(((*name).to_owned(), find(name)?)));

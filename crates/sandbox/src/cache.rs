@@ -87,7 +87,7 @@ impl Cache {
         let toolchain = match Toolchain::find().await {
             Ok(toolchain) => toolchain,
             // What is already built from the same sources needs no Go.
-            Err(missing) => return self.any_intact(recipe)?.ok_or(missing),
+            Err(missing) => return self.any_good(recipe)?.ok_or(missing),
         };
         let entry = self.entry(recipe, Some(&toolchain))?;
         if inspect(&entry, Scrutiny::Quick) == Condition::Intact {
@@ -124,7 +124,7 @@ impl Cache {
     }
 
     /// A good build of the same sources by any Go.
-    pub(crate) fn any_intact(&self, recipe: &Recipe) -> anyhow::Result<Option<PathBuf>> {
+    pub(crate) fn any_good(&self, recipe: &Recipe) -> anyhow::Result<Option<PathBuf>> {
         let stem = self.entry(recipe, None)?;
         let stem = stem.file_name().unwrap_or_default().as_encoded_bytes();
         let Ok(entries) = fs::read_dir(self.dir.join("components")) else {
@@ -134,7 +134,7 @@ impl Cache {
             .flatten()
             .filter(|e| e.file_name().as_encoded_bytes().starts_with(stem))
             .map(|e| e.path())
-            .find(|path| inspect(path, Scrutiny::Quick) == Condition::Intact)
+            .find(|path| matches!(inspect(path, Scrutiny::Quick), Condition::Intact | Condition::Moved))
             .map(|path| path.join("bin")))
     }
 
@@ -142,7 +142,7 @@ impl Cache {
     pub(crate) async fn condition(&self, recipe: &Recipe, scrutiny: Scrutiny) -> anyhow::Result<Condition> {
         match Toolchain::find().await {
             Ok(toolchain) => Ok(inspect(&self.entry(recipe, Some(&toolchain))?, scrutiny)),
-            Err(_) if self.any_intact(recipe)?.is_some() => Ok(Condition::Intact),
+            Err(_) if self.any_good(recipe)?.is_some() => Ok(Condition::Intact),
             Err(_) => Ok(Condition::Absent),
         }
     }
