@@ -75,3 +75,8 @@ pub fn force(object: &impl Resource) -> Force {
         Some(name) => Force::Step(name.to_owned()),
     }
 }
+
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,10 @@
 //! Names are API. Object names appear in one gauge only, `opcore_condition`, whose series go with their objects; every
 //! other label has a small fixed set of values.
 
+mod catalogue;
+
+pub use catalogue::{ALL, Kind, Metric};
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +15,10 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeV
 
 use crate::conditions::Condition;
 use crate::error::Class;
+use catalogue::{
+    ACTIVE_WORKERS, API_REQUEST_SECONDS, API_REQUESTS, BUILD_INFO, CONDITION, LEADER, QUEUE_DEPTH, RECONCILE_ERRORS,
+    RECONCILE_SECONDS, RECONCILES, WATCH_ERRORS,
+};
 
 /// Who this program is, made by [`build_info!`](crate::build_info).
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +80,7 @@ struct Inner {
     queue_depth: IntGaugeVec,
     api_requests: IntCounterVec,
     api_request_seconds: HistogramVec,
-    watch_restarts: IntCounterVec,
+    watch_errors: IntCounterVec,
     leader: IntGauge,
     conditions: IntGaugeVec,
     /// The series of each object, to be removed with it.
@@ -90,62 +98,40 @@ impl Metrics {
     /// Never in practice: names and labels are fixed, and the registry is new.
     pub fn new(build: BuildInfo) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let counter = |name: &str, help: &str, labels: &[&str]| {
-            let metric = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
+        let counter = |metric: &Metric| {
+            let counter = IntCounterVec::new(metric.into(), metric.labels)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok::<_, prometheus::Error>(counter)
         };
-        let gauge = |name: &str, help: &str, labels: &[&str]| {
-            let metric = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
+        let gauge = |metric: &Metric| {
+            let gauge = IntGaugeVec::new(metric.into(), metric.labels)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok::<_, prometheus::Error>(gauge)
         };
-        let histogram = |name: &str, help: &str, labels: &[&str]| {
+        let histogram = |metric: &Metric| {
             let buckets = prometheus::exponential_buckets(0.001, 2.5, 12)?;
-            let metric = HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
+            let histogram = HistogramVec::new(HistogramOpts::from(Opts::from(metric)).buckets(buckets), metric.labels)?;
+            registry.register(Box::new(histogram.clone()))?;
+            Ok::<_, prometheus::Error>(histogram)
         };
-        let leader = IntGauge::new("opcore_leader", "Whether this process leads (1) or stands by (0).")?;
+        let leader = IntGauge::with_opts((&LEADER).into())?;
         registry.register(Box::new(leader.clone()))?;
-        let inner = Inner {
-            reconciles: counter("opcore_reconciles_total", "Reconciles, by kind and result.", &["kind", "result"])?,
-            reconcile_seconds: histogram("opcore_reconcile_duration_seconds", "How long reconciles took.", &["kind"])?,
-            errors: counter("opcore_reconcile_errors_total", "Failed reconciles, by what helps.", &["kind", "class"])?,
-            active_workers: gauge("opcore_active_workers", "Reconciles under way.", &["kind"])?,
-            queue_depth: gauge("opcore_queue_depth", "Objects that wait for a worker.", &["kind"])?,
-            api_requests: counter(
-                "opcore_api_requests_total",
-                "Requests to the API server, by verb, resource and answer.",
-                &["verb", "resource", "code"],
-            )?,
-            api_request_seconds: histogram(
-                "opcore_api_request_duration_seconds",
-                "How long the API server took to answer; watches until they began.",
-                &["verb"],
-            )?,
-            watch_restarts: counter(
-                "opcore_watch_errors_total",
-                "Watches that broke and were opened again.",
-                &["resource"],
-            )?,
-            conditions: gauge(
-                "opcore_condition",
-                "1 for the status that a condition of an object has now.",
-                &["kind", "namespace", "name", "type", "status"],
-            )?,
+        gauge(&BUILD_INFO)?.with_label_values(&[build.name, build.version, build.revision]).set(1);
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        Ok(Self(Arc::new(Inner {
+            reconciles: counter(&RECONCILES)?,
+            reconcile_seconds: histogram(&RECONCILE_SECONDS)?,
+            errors: counter(&RECONCILE_ERRORS)?,
+            active_workers: gauge(&ACTIVE_WORKERS)?,
+            queue_depth: gauge(&QUEUE_DEPTH)?,
+            api_requests: counter(&API_REQUESTS)?,
+            api_request_seconds: histogram(&API_REQUEST_SECONDS)?,
+            watch_errors: counter(&WATCH_ERRORS)?,
+            conditions: gauge(&CONDITION)?,
             series: Mutex::default(),
             leader,
             registry,
-        };
-        let info = IntGaugeVec::new(
-            Opts::new("opcore_build_info", "1, with what this process was built from as labels."),
-            &["operator", "version", "revision"],
-        )?;
-        info.with_label_values(&[build.name, build.version, build.revision]).set(1);
-        inner.registry.register(Box::new(info))?;
-        inner.registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        Ok(Self(Arc::new(inner)))
+        })))
     }
 
     /// All metrics in Prometheus's text format.
@@ -192,7 +178,7 @@ impl Metrics {
     }
 
     pub(crate) fn watch_broke(&self, resource: &str) {
-        self.0.watch_restarts.with_label_values(&[resource]).inc();
+        self.0.watch_errors.with_label_values(&[resource]).inc();
     }
 
     pub(crate) fn leads(&self, leads: bool) {
@@ -263,6 +249,26 @@ mod tests {
             let named = labels.filter(|label| matches!(label.name(), "name" | "namespace")).count();
             assert!(named == 0 || family.name() == "opcore_condition", "{} names objects", family.name());
         }
+    }
+
+    #[test]
+    fn the_catalogue_and_what_is_published_agree() {
+        let metrics = Metrics::new(crate::build_info!()).unwrap();
+        metrics.expect_kind("Notebook");
+        metrics.reconcile_started("Notebook");
+        metrics.reconcile_ended("Notebook", ReconcileResult::Ok, Duration::from_millis(3));
+        metrics.error("Notebook", Class::Transient);
+        metrics.api_request("get", "configmaps", "200", Duration::from_millis(1));
+        metrics.watch_broke("configmaps");
+        metrics.conditions("Notebook", "shop", "a", &[condition("Ready", "True")]);
+        let published: Vec<String> =
+            metrics.registry().gather().iter().map(|family| family.name().to_owned()).collect();
+        let mut published: Vec<&str> =
+            published.iter().map(String::as_str).filter(|n| n.starts_with("opcore_")).collect();
+        let mut catalogue: Vec<&str> = ALL.iter().map(|metric| metric.name).collect();
+        published.sort_unstable();
+        catalogue.sort_unstable();
+        assert_eq!(published, catalogue);
     }
 
     #[test]

@@ -1,0 +1,245 @@
+//! The laws of teardowns, under random graphs, worlds, clocks, policies, and a crash between any two writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+
+/// What exists outside the operator's memory: the object, and what each step has to take down.
+#[derive(Clone, Debug)]
+struct World {
+    /// The published status of the object, and its version.
+    record: Option<TeardownRecord>,
+    finalizer: bool,
+    /// Per step: the UIDs of the things it has to take down, and how many passes each still takes once deleted.
+    things: BTreeMap<String, Vec<Thing>>,
+    /// A thing of the same name that someone made anew: not ours to touch.
+    successors: BTreeSet<u32>,
+    now: Timestamp,
+}
+
+#[derive(Clone, Debug)]
+struct Thing {
+    uid: u32,
+    deleting: bool,
+    /// Passes until it is gone, once it was deleted; none means never.
+    takes: Option<u8>,
+}
+
+/// One write of a pass: what a crash can separate.
+#[derive(Clone, Debug)]
+enum Written {
+    Delete(String, u32),
+    Publish(TeardownRecord),
+    Release,
+}
+
+/// One pass of an operator that remembers nothing: what it would write, in order.
+fn decide(teardown: &Teardown, world: &World, force: &Force) -> Vec<Written> {
+    let see = |step: &str| match world.things.get(step).map(Vec::as_slice) {
+        None | Some([]) => Yield::Done,
+        Some(left) if left.iter().any(|thing| thing.takes.is_none()) => {
+            Yield::Blocked { by: vec![format!("{step} is stuck")] }
+        }
+        Some(left) => Yield::Pending { reason: format!("{} left", left.len()), retry: None },
+    };
+    let progress = teardown.advance(world.record.as_ref(), see, force, world.now);
+    let mut writes = Vec::new();
+    for step in &progress.act {
+        let left = world.things.get(step).into_iter().flatten().filter(|thing| !thing.deleting);
+        writes.extend(left.map(|thing| Written::Delete(step.clone(), thing.uid)));
+    }
+    if progress.state == State::Released {
+        writes.push(Written::Release);
+    } else if world.record.as_ref() != Some(&progress.record) {
+        writes.push(Written::Publish(progress.record));
+    }
+    writes
+}
+
+impl World {
+    /// Does one write, checking the laws that hold at every moment.
+    fn commit(&mut self, steps: &BTreeMap<String, Vec<String>>, write: Written) -> Result<(), TestCaseError> {
+        match write {
+            Written::Delete(step, uid) => {
+                prop_assert!(!self.successors.contains(&uid), "a successor was deleted");
+                let record = self.record.as_ref();
+                let phase = |name: &str| record.and_then(|record| record.step(name)).map(|step| step.phase);
+                prop_assert_eq!(phase(&step), Some(StepPhase::Running), "{} acts before it is published", step);
+                for before in &steps[&step] {
+                    prop_assert!(phase(before).is_some_and(StepPhase::is_over), "{step} acts before {before} is over");
+                }
+                for thing in self.things.get_mut(&step).into_iter().flatten().filter(|thing| thing.uid == uid) {
+                    thing.deleting = true;
+                }
+            }
+            Written::Publish(record) => {
+                for was in self.record.iter().flat_map(|old| &old.steps).filter(|was| was.phase.is_over()) {
+                    let now = record.step(&was.name).map(|now| now.phase);
+                    prop_assert_eq!(now, Some(was.phase), "what is over stays over");
+                }
+                self.record = Some(record);
+            }
+            Written::Release => {
+                let record = self.record.clone().expect("released without a record");
+                for name in steps.keys() {
+                    let step = record.step(name).expect("every step is recorded");
+                    let left = self.things.get(name).map_or(0, Vec::len);
+                    match step.phase {
+                        StepPhase::Done => prop_assert_eq!(left, 0, "{} is Done with {} things left", name, left),
+                        StepPhase::Leaked => prop_assert!(step.message.is_some(), "{name} leaked without a word"),
+                        other => prop_assert!(false, "released while {name} is {other:?}"),
+                    }
+                }
+                self.finalizer = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Time passes, and what was deleted goes.
+    fn tick(&mut self, seconds: u8) {
+        self.now += SignedDuration::from_secs(seconds.into());
+        for things in self.things.values_mut() {
+            for thing in things.iter_mut().filter(|thing| thing.deleting) {
+                thing.takes = thing.takes.map(|passes| passes.saturating_sub(1));
+            }
+            things.retain(|thing| !(thing.deleting && thing.takes == Some(0)));
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    steps: Vec<(Vec<usize>, Option<u8>, Option<OnExpiry>)>,
+    things: Vec<Vec<Option<u8>>>,
+    whole: Option<u8>,
+    policy: OnExpiry,
+    /// Per pass: how long it takes, and after how many of its writes the process crashes.
+    passes: Vec<(u8, Option<u8>)>,
+}
+
+fn policy() -> impl Strategy<Value = OnExpiry> {
+    prop_oneof![Just(OnExpiry::Wait), Just(OnExpiry::Force), Just(OnExpiry::Manual)]
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    (1..6usize).prop_flat_map(|count| {
+        let step = |n: usize| {
+            // Only earlier steps: never a cycle.
+            let after = proptest::collection::btree_set(0..n.max(1), 0..=n.min(3));
+            (after, proptest::option::of(1..20u8), proptest::option::of(policy())).prop_map(
+                move |(after, within, policy)| (after.into_iter().filter(|m| *m < n).collect(), within, policy),
+            )
+        };
+        let steps: Vec<_> = (0..count).map(step).collect();
+        let thing = prop_oneof![8 => (1..5u8).prop_map(Some), 1 => Just(None)];
+        let things = proptest::collection::vec(proptest::collection::vec(thing, 0..3), count);
+        let passes = proptest::collection::vec((0..4u8, proptest::option::of(0..4u8)), 40);
+        (steps, things, proptest::option::of(5..60u8), policy(), passes)
+            .prop_map(|(steps, things, whole, policy, passes)| Case { steps, things, whole, policy, passes })
+    })
+}
+
+fn name(n: usize) -> String {
+    format!("s{n}")
+}
+
+impl Case {
+    fn teardown(&self) -> Teardown {
+        let steps = self.steps.iter().enumerate().map(|(n, (after, within, policy))| {
+            let mut one = step(name(n)).after(after.iter().copied().map(name));
+            if let Some(within) = within {
+                one = one.within(Duration::from_secs((*within).into()));
+            }
+            if let Some(policy) = policy {
+                one = one.on_expiry(*policy);
+            }
+            one
+        });
+        let mut teardown = Teardown::graph(steps).unwrap().on_expiry(self.policy);
+        if let Some(whole) = self.whole {
+            teardown = teardown.within(Duration::from_secs(whole.into()));
+        }
+        teardown
+    }
+
+    fn edges(&self) -> BTreeMap<String, Vec<String>> {
+        let after = |after: &[usize]| after.iter().copied().map(name).collect();
+        self.steps.iter().enumerate().map(|(n, (before, ..))| (name(n), after(before))).collect()
+    }
+
+    fn world(&self) -> World {
+        let mut uid = 0;
+        let mut thing = |takes: Option<u8>| {
+            uid += 1;
+            Thing { uid, deleting: false, takes }
+        };
+        let things = self.things.iter().enumerate();
+        let things = things.map(|(n, takes)| (name(n), takes.iter().map(|takes| thing(*takes)).collect())).collect();
+        World { record: None, finalizer: true, things, successors: BTreeSet::from([1000]), now: Timestamp::UNIX_EPOCH }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// The law: released only when every step is Done, or given up with a record of what leaked; in order; whatever crashes.
+    #[test]
+    fn a_finalizer_is_released_only_when_every_step_is_over_whatever_crashes(case in case()) {
+        let (teardown, edges, mut world) = (case.teardown(), case.edges(), case.world());
+        for (seconds, crash_after) in &case.passes {
+            let writes = decide(&teardown, &world, &Force::None);
+            let survives = crash_after.map_or(usize::MAX, usize::from);
+            for write in writes.into_iter().take(survives) {
+                world.commit(&edges, write)?;
+            }
+            if !world.finalizer {
+                return Ok(());
+            }
+            world.tick(*seconds);
+        }
+        // Without more crashes it comes to an end, unless something is stuck that no policy may give up.
+        let stuck = world.things.values().flatten().any(|thing| thing.takes.is_none());
+        for _ in 0..200 {
+            if !world.finalizer {
+                return Ok(());
+            }
+            for write in decide(&teardown, &world, &Force::None) {
+                world.commit(&edges, write)?;
+            }
+            world.tick(1);
+        }
+        let stopped = world.record.as_ref().is_some_and(|record| record.steps.iter().any(|step| step.overdue));
+        prop_assert!(!world.finalizer || stuck || stopped, "it never ends: {:#?}", world);
+        // And whatever is stuck, a person can end it.
+        for _ in 0..case.steps.len() + 2 {
+            for write in decide(&teardown, &world, &Force::All) {
+                if world.finalizer {
+                    world.commit(&edges, write)?;
+                }
+            }
+        }
+        prop_assert!(!world.finalizer, "even by force it never ends: {:#?}", world);
+    }
+
+    /// Deciding twice on the same world gives the same, and publishing what was decided changes nothing more by itself.
+    #[test]
+    fn deciding_is_repeatable_and_settles(case in case()) {
+        let (teardown, edges, mut world) = (case.teardown(), case.edges(), case.world());
+        for (seconds, _) in &case.passes {
+            let again = |world: &World| format!("{:?}", decide(&teardown, world, &Force::None));
+            prop_assert_eq!(again(&world), again(&world));
+            for write in decide(&teardown, &world, &Force::None) {
+                world.commit(&edges, write)?;
+            }
+            if !world.finalizer {
+                break;
+            }
+            world.tick(*seconds);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Teardowns one pass at a time.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The shape of an identity stack.
+fn stack() -> Teardown {
+    Teardown::graph([
+        step("oidc").within(secs(30)),
+        step("csi").after(["oidc"]).within(secs(30)),
+        step("agent").after(["csi"]).within(secs(30)),
+        step("server").after(["agent", "oidc"]).within(secs(30)),
+    ])
+    .unwrap()
+}
+
+fn pending(_: &str) -> Yield {
+    Yield::Pending { reason: "still there".to_owned(), retry: None }
+}
+
+fn phases(progress: &Progress) -> Vec<(&str, StepPhase)> {
+    progress.record.steps.iter().map(|step| (step.name.as_str(), step.phase)).collect()
+}
+
+#[test]
+fn the_first_pass_writes_down_what_begins_and_acts_on_nothing() {
+    let first = stack().advance(None, pending, &Force::None, at(0));
+    assert_eq!(
+        phases(&first),
+        [
+            ("oidc", StepPhase::Running),
+            ("csi", StepPhase::Waiting),
+            ("agent", StepPhase::Waiting),
+            ("server", StepPhase::Waiting)
+        ]
+    );
+    assert!(first.act.is_empty());
+    assert_eq!(first.record.step("server").unwrap().message.as_deref(), Some("after agent, oidc"));
+}
+
+#[test]
+fn the_end_of_a_step_and_the_start_of_the_next_are_one_status() {
+    let first = stack().advance(None, pending, &Force::None, at(0));
+    let second = stack().advance(Some(&first.record), |_| Yield::Done, &Force::None, at(5));
+    assert_eq!(phases(&second)[..2], [("oidc", StepPhase::Done), ("csi", StepPhase::Running)]);
+    assert!(second.act.is_empty(), "the next step acts only once it is published");
+    let third = stack().advance(Some(&second.record), pending, &Force::None, at(6));
+    assert_eq!(third.act, ["csi"]);
+}
+
+#[test]
+fn steps_without_an_edge_between_them_run_side_by_side() {
+    let teardown = Teardown::graph([step("a"), step("b"), step("c").after(["a", "b"])]).unwrap();
+    let first = teardown.advance(None, pending, &Force::None, at(0));
+    let second = teardown.advance(Some(&first.record), pending, &Force::None, at(1));
+    assert_eq!(second.act, ["a", "b"]);
+    let only_a = |step: &str| if step == "a" { Yield::Done } else { pending(step) };
+    let third = teardown.advance(Some(&second.record), only_a, &Force::None, at(2));
+    assert_eq!(third.record.step("c").unwrap().phase, StepPhase::Waiting);
+}
+
+#[test]
+fn it_is_released_one_pass_after_the_last_step_was_published_as_done() {
+    let teardown = Teardown::graph([step("only")]).unwrap();
+    let first = teardown.advance(None, pending, &Force::None, at(0));
+    let second = teardown.advance(Some(&first.record), |_| Yield::Done, &Force::None, at(1));
+    assert_eq!(second.state, State::Running);
+    let third = teardown.advance(Some(&second.record), |_| Yield::Done, &Force::None, at(2));
+    assert_eq!(third.state, State::Released);
+    assert_eq!(third.record, second.record);
+}
+
+#[test]
+fn a_teardown_without_steps_is_recorded_and_released() {
+    let teardown = Teardown::graph([]).unwrap();
+    let first = teardown.advance(None, pending, &Force::None, at(0));
+    assert_eq!(first.state, State::Running);
+    assert_eq!(teardown.advance(Some(&first.record), pending, &Force::None, at(0)).state, State::Released);
+}
+
+#[test]
+fn a_deadline_counts_from_the_published_start_and_is_announced() {
+    let first = stack().advance(None, pending, &Force::None, at(100));
+    let second = stack().advance(Some(&first.record), pending, &Force::None, at(110));
+    assert_eq!(second.next, Some(at(130)));
+    let late = stack().advance(Some(&second.record), pending, &Force::None, at(130));
+    assert!(late.record.step("oidc").unwrap().overdue);
+    assert_eq!((late.next, late.act.as_slice()), (None, ["oidc".to_owned()].as_slice()));
+}
+
+#[test]
+fn the_deadline_of_the_whole_counts_too() {
+    let teardown =
+        Teardown::graph([step("a"), step("b").after(["a"])]).unwrap().within(secs(60)).on_expiry(OnExpiry::Force);
+    let first = teardown.advance(None, pending, &Force::None, at(0));
+    let second = teardown.advance(Some(&first.record), pending, &Force::None, at(60));
+    assert_eq!(phases(&second), [("a", StepPhase::Leaked), ("b", StepPhase::Running)]);
+    let third = teardown.advance(Some(&second.record), pending, &Force::None, at(60));
+    assert_eq!(phases(&third), [("a", StepPhase::Leaked), ("b", StepPhase::Leaked)]);
+    assert_eq!(third.notes()[0].message, "b: given up when its time was up: still there");
+}
+
+#[test]
+fn blocked_names_what_is_in_the_way() {
+    let blocked = |_: &str| Yield::Blocked { by: vec!["Pod shop/front".to_owned(), "Pod shop/back".to_owned()] };
+    let first = stack().advance(None, blocked, &Force::None, at(0));
+    let second = stack().advance(Some(&first.record), blocked, &Force::None, at(1));
+    assert_eq!(second.words(), ("TeardownBlocked", "Tearing down waits for Pod shop/front, Pod shop/back.".to_owned()));
+}
+
+#[test]
+fn manual_stops_acting_and_says_how_to_go_on() {
+    let teardown = stack().on_expiry(OnExpiry::Manual);
+    let first = teardown.advance(None, pending, &Force::None, at(0));
+    let late = teardown.advance(Some(&first.record), pending, &Force::None, at(30));
+    assert_eq!(late.state, State::Stopped { steps: vec!["oidc".to_owned()] });
+    assert!(late.act.is_empty() && late.words().1.contains("opcore.dev/force-teardown"));
+    // What it waited for happened after all.
+    let after_all = teardown.advance(Some(&late.record), |_| Yield::Done, &Force::None, at(31));
+    assert_eq!(after_all.record.step("oidc").unwrap().phase, StepPhase::Done);
+}
+
+#[test]
+fn force_by_annotation_gives_up_the_named_step_only_while_it_runs() {
+    let first = stack().advance(None, pending, &Force::None, at(0));
+    let other = stack().advance(Some(&first.record), pending, &Force::Step("server".to_owned()), at(1));
+    assert!(other.record.leaked().next().is_none(), "a step that has not begun has nothing to give up");
+    let forced = stack().advance(Some(&first.record), pending, &Force::Step("oidc".to_owned()), at(1));
+    let leaked = forced.record.leaked().next().unwrap();
+    assert_eq!(leaked.message.as_deref(), Some("given up by annotation: still there"));
+    assert_eq!(forced.notes().len(), 1);
+}
+
+#[test]
+fn graphs_that_cannot_end_are_refused_when_they_are_built() {
+    let refused = |steps: Vec<Step>| Teardown::graph(steps).unwrap_err().to_string();
+    assert_eq!(
+        refused(vec![step("a").after(["c"]), step("b").after(["a"]), step("c").after(["b"])]),
+        "the teardown steps wait for each other: a → c → b → a"
+    );
+    assert_eq!(refused(vec![step("a").after(["a"])]), "the teardown steps wait for each other: a → a");
+    assert_eq!(refused(vec![step("a").after(["z"])]), "teardown step \"a\" comes after \"z\", which is not a step");
+    assert_eq!(refused(vec![step("a"), step("a")]), "two teardown steps are called \"a\"");
+}
+
+#[test]
+fn steps_may_be_written_in_any_order() {
+    let teardown = Teardown::graph([step("last").after(["first"]), step("first")]).unwrap();
+    let first = teardown.advance(None, pending, &Force::None, at(0));
+    assert_eq!(phases(&first), [("first", StepPhase::Running), ("last", StepPhase::Waiting)]);
+}
+
+#[test]
+fn a_graph_that_gained_a_step_since_it_was_recorded_takes_it_too() {
+    let old = Teardown::graph([step("a")]).unwrap();
+    let first = old.advance(None, pending, &Force::None, at(0));
+    let done = old.advance(Some(&first.record), |_| Yield::Done, &Force::None, at(1));
+    let new = Teardown::graph([step("a"), step("b").after(["a"])]).unwrap();
+    let next = new.advance(Some(&done.record), pending, &Force::None, at(2));
+    assert_eq!(next.state, State::Running);
+    assert_eq!(phases(&next), [("a", StepPhase::Done), ("b", StepPhase::Running)]);
+}
+
+#[test]
+fn the_record_survives_being_stored() {
+    let first = stack().advance(None, pending, &Force::None, Timestamp::now());
+    let stored = serde_json::to_string(&first.record).unwrap();
+    assert_eq!(serde_json::from_str::<TeardownRecord>(&stored).unwrap(), first.record);
+}

@@ -1,0 +1,67 @@
+//! The metrics as a table: what is registered, documented, and drawn.
+
+use prometheus::Opts;
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Sorts values into buckets.
+    Histogram,
+}
+
+/// A metric, before it has values.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name: API, never changed.
+    pub name: &'static str,
+    /// How it behaves.
+    pub kind: Kind,
+    /// Its labels.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub help: &'static str,
+}
+
+impl From<&Metric> for Opts {
+    fn from(metric: &Metric) -> Self {
+        Self::new(metric.name, metric.help)
+    }
+}
+
+macro_rules! catalogue {
+    ($($constant:ident = $kind:ident $name:literal $labels:tt $help:literal;)*) => {
+        $(pub(super) const $constant: Metric =
+            Metric { name: $name, kind: Kind::$kind, labels: &$labels, help: $help };)*
+        /// All metrics that every operator has.
+        pub const ALL: &[Metric] = &[$($constant),*];
+    };
+}
+
+catalogue! {
+    RECONCILES = Counter "opcore_reconciles_total" ["kind", "result"]
+        "Reconciles, by kind and result: ok, refused (the status says what) or error.";
+    RECONCILE_SECONDS = Histogram "opcore_reconcile_duration_seconds" ["kind"]
+        "How long reconciles took.";
+    RECONCILE_ERRORS = Counter "opcore_reconcile_errors_total" ["kind", "class"]
+        "Failed reconciles, by what helps: transient, conflict, forbidden, invalid, leadership_lost or bug.";
+    ACTIVE_WORKERS = Gauge "opcore_active_workers" ["kind"]
+        "Reconciles under way.";
+    QUEUE_DEPTH = Gauge "opcore_queue_depth" ["kind"]
+        "Objects that wait for a worker.";
+    API_REQUESTS = Counter "opcore_api_requests_total" ["verb", "resource", "code"]
+        "Requests to the API server, by verb, resource and answer; without an answer the code is deadline or unreachable.";
+    API_REQUEST_SECONDS = Histogram "opcore_api_request_duration_seconds" ["verb"]
+        "How long the API server took to answer; watches until they began.";
+    WATCH_ERRORS = Counter "opcore_watch_errors_total" ["resource"]
+        "Watches that broke and were opened again.";
+    LEADER = Gauge "opcore_leader" []
+        "Whether this process leads (1) or stands by (0).";
+    CONDITION = Gauge "opcore_condition" ["kind", "namespace", "name", "type", "status"]
+        "1 for the status that a condition of an object has now. The only metric that names objects.";
+    BUILD_INFO = Gauge "opcore_build_info" ["operator", "version", "revision"]
+        "1, with what this process was built from as labels.";
+}
