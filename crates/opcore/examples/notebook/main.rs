@@ -4,6 +4,11 @@
 mod operator;
 
 fn main() -> std::process::ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("crd") {
+        // JSON is YAML: `notebook crd | kubectl apply -f -`.
+        println!("{:#}", serde_json::json!(<operator::Notebook as kube::CustomResourceExt>::crd()));
+        return std::process::ExitCode::SUCCESS;
+    }
     let build = opcore::metrics::BuildInfo { name: operator::NAME, ..opcore::build_info!() };
     opcore::runtime::run(build, |context| async move { context.controller(operator::Notebooks).await })
 }

@@ -22,6 +22,14 @@ const COVER: &str = "cover";
 /// A notebook of named pages.
 #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "example.opcore.dev", version = "v1alpha1", kind = "Notebook", namespaced, status = "NotebookStatus")]
+#[kube(category = "opcore")]
+#[kube(
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#
+)]
+#[kube(
+    printcolumn = r#"{"name":"Status","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message"}"#
+)]
+#[kube(printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#)]
 #[serde(rename_all = "camelCase")]
 pub struct NotebookSpec {
     /// The pages: name and text.
