@@ -61,8 +61,9 @@ mod tests {
             fs::create_dir(dir)?;
         }
         let lock = take(&used)?;
-        drop(take(&left)?);
-        drop(take(&foreign)?);
+        // Not just closed: another test that is starting a process has the file for a moment too.
+        take(&left)?.unlock()?;
+        take(&foreign)?.unlock()?;
 
         sweep(parent.path(), "mine-", |_| {});
 

@@ -227,7 +227,12 @@ mod tests {
         let entry = format!("OPCORE_TEST_MARK={}", std::process::id());
         let (name, value) = entry.split_once('=').expect("has a value");
         let mut child = Command::new("sleep").arg("60").env(name, value).spawn()?;
-        let found = with_environment(&entry);
+        // The kernel lets the parent go on a moment before it shows the environment of the child.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut found = with_environment(&entry);
+        while found.is_empty() && Instant::now() < deadline {
+            found = with_environment(&entry);
+        }
         child.kill()?;
         child.wait()?;
         assert_eq!(found.iter().map(|p| p.pid).collect::<Vec<_>>(), [child.id()]);

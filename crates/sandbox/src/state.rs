@@ -96,7 +96,7 @@ pub(crate) enum Health {
 #[derive(Debug)]
 pub(crate) struct Reservation {
     home: Home,
-    _lock: File,
+    lock: File,
     kept: bool,
 }
 
@@ -138,7 +138,7 @@ impl Sandboxes {
         match fs::rename(draft.path(), home.dir()) {
             Ok(()) => {
                 let _ = draft.keep();
-                Ok(Reservation { home, _lock: lock, kept: false })
+                Ok(Reservation { home, lock, kept: false })
             }
             Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
                 bail!("There is a sandbox {name} already.")
@@ -284,6 +284,8 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if self.kept {
+            // Closing alone would not do while another thread is starting a process: that has the file too.
+            let _ = self.lock.unlock();
             return;
         }
         let _ = process::end(&self.home.marked_processes(), Duration::ZERO);

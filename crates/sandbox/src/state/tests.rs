@@ -18,6 +18,11 @@ fn component_of(home: &Home) -> anyhow::Result<(Child, ProcessId)> {
     let (name, value) = home.mark();
     let child = Command::new("sleep").arg("60").env(name, value).spawn()?;
     let id = ProcessId::of(child.id()).context("it runs")?;
+    // The kernel lets the parent go on a moment before it shows the environment of the child.
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while !home.marked_processes().contains(&id) {
+        anyhow::ensure!(std::time::Instant::now() < deadline, "{id:?} never shows its mark");
+    }
     Ok((child, id))
 }
 
