@@ -28,7 +28,7 @@ pub enum Error {
     Outside(String),
 }
 
-/// What helps against an [`Error`]. Used as a metric label, so the set is small and fixed.
+/// What helps against an [error](enum@Error). Used as a metric label, so the set is small and fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Trying again.

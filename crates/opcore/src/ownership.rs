@@ -4,7 +4,7 @@
 //! annotations, its name among the field managers. This module reads the marks and gives a [`Verdict`] with
 //! the evidence, so that a refusal can say *whose* the object is and how that is known.
 //!
-//! The first of these that speaks decides: the [`Contract`](contract::Contract), the controller reference, our
+//! The first of these that speaks decides: the [`Contract`], the controller reference, our
 //! own marks, the tools' marks, the manager that applied most of the fields. When none speaks, nobody owns it.
 //!
 //! # What we promise others (guarantee)

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn an_appointment_is_kept_and_a_wake_up_cancels_it() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        let later = now + Duration::from_secs(60);
+        let later = now + Duration::from_mins(1);
         queue.wake(&key("a"));
         queue.start(now);
         queue.finish(&key("a"), Some(later));

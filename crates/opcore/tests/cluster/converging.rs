@@ -37,7 +37,7 @@ async fn an_object_converges_with_the_fewest_writes_possible() {
     stage.ready("diary").await;
     assert_eq!(stage.pages("diary").await, ["cover", "monday", "tuesday"]);
     running.stop().await;
-    let mut writes: Vec<_> = proxy.take().into_iter().filter(|passed| passed.writes()).map(|w| w.path).collect();
+    let mut writes: Vec<_> = proxy.take().into_iter().filter(super::proxy::Passed::writes).map(|w| w.path).collect();
     writes.retain(|path| !path.contains("/events"));
     let base = |path: &str| format!("/{path}");
     let ns = &stage.namespace;

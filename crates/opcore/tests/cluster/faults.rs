@@ -101,7 +101,7 @@ async fn a_reconcile_has_a_deadline_and_others_have_room_meanwhile() {
         }
     });
     let limits = Limits { concurrency: 2, reconcile: Duration::from_secs(1), ..Limits::default() };
-    let settings = Settings { limits, request_deadline: Duration::from_secs(600) };
+    let settings = Settings { limits, request_deadline: Duration::from_mins(10) };
     let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
     stage.write("stuck", &[("monday", "rain")]).await;
     proxy.rule({
@@ -204,7 +204,7 @@ async fn a_cache_that_is_behind_its_own_writes_is_not_decided_on() {
     let silent = |passed: &Passed| passed.watch && passed.path.ends_with("/notebooks");
     proxy.rule(move |passed| if silent(passed) { Fate::Silence } else { Fate::Pass });
     running.stop().await;
-    let limits = Limits { watch: Duration::from_secs(600), ..Limits::default() };
+    let limits = Limits { watch: Duration::from_mins(10), ..Limits::default() };
     let running =
         Running::start(Notebooks, proxy.config(), &stage.namespace, Settings { limits, ..Settings::default() });
     proxy.take();

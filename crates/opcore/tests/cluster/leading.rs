@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use kube_runtime::{WatchStreamExt, watcher};
 use rustix::process::{Pid, Signal, kill_process};
@@ -121,13 +121,13 @@ async fn a_leader_that_was_stopped_past_its_lease_ends_before_it_acts_again() {
     led_by(&stage.client, &stage.namespace, "second").await;
     let ready = stage.ready("diary").await;
     // Work waits for the old leader, should it still believe to lead.
-    let versions: Vec<_> = stage.maps().list(&Default::default()).await.unwrap().items;
+    let versions: Vec<_> = stage.maps().list(&ListParams::default()).await.unwrap().items;
     first.signal(Signal::CONT);
     let status = first.end().await;
     assert_eq!(status.code(), Some(1), "{}", first.said());
     assert!(first.said().contains("no longer leads"), "{}", first.said());
     assert_eq!(stage.notebooks().get("diary").await.unwrap().resource_version(), ready.resource_version());
-    let now: Vec<_> = stage.maps().list(&Default::default()).await.unwrap().items;
+    let now: Vec<_> = stage.maps().list(&ListParams::default()).await.unwrap().items;
     assert_eq!(now, versions, "the old leader wrote after it had lost");
 }
 

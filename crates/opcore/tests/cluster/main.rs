@@ -1,5 +1,6 @@
 //! opcore against a real API server and a real controller manager: one file per promise.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 #[path = "../../examples/notebook/operator.rs"]
 mod notebook;

@@ -119,9 +119,11 @@ impl Proxy {
                 changed.await;
             }
         };
-        if tokio::time::timeout(Duration::from_secs(30), fulfilled).await.is_err() {
-            panic!("{what} did not happen; what passed: {:#?}", self.0.passed.lock().unwrap());
-        }
+        assert!(
+            tokio::time::timeout(Duration::from_secs(30), fulfilled).await.is_ok(),
+            "{what} did not happen; what passed: {:#?}",
+            self.0.passed.lock().unwrap()
+        );
     }
 
     async fn answer(self, request: Request<Incoming>) -> Result<Answer, std::io::Error> {

@@ -11,6 +11,7 @@ use kube_runtime::wait::{await_condition, conditions};
 use opcore::client::Shield;
 use opcore::controller::{Limits, Parts};
 use opcore::election::Leadership;
+use opcore::finalizer::OnExpiry;
 use opcore::health::Health;
 use opcore::metrics::Metrics;
 use opcore::{Context, Operator};
@@ -52,7 +53,7 @@ impl Stage {
     /// Creates a notebook with these pages.
     pub async fn write(&self, name: &str, pages: &[(&str, &str)]) -> Notebook {
         let pages = pages.iter().map(|(page, text)| ((*page).to_owned(), (*text).to_owned())).collect();
-        let spec = NotebookSpec { pages, teardown_seconds: None, on_expiry: Default::default() };
+        let spec = NotebookSpec { pages, teardown_seconds: None, on_expiry: OnExpiry::default() };
         self.notebooks().create(&PostParams::default(), &Notebook::new(name, spec)).await.unwrap()
     }
 
@@ -114,10 +115,10 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let wait = await_condition(api.clone(), name, |object: Option<&K>| object.is_some_and(&condition));
-    match tokio::time::timeout(PATIENCE, wait).await {
-        Ok(found) => found.unwrap().expect("the condition wants an object"),
-        Err(_) => panic!("{name} is not {what}; it is {:#?}", api.get_opt(name).await),
-    }
+    let Ok(found) = tokio::time::timeout(PATIENCE, wait).await else {
+        panic!("{name} is not {what}; it is {:#?}", api.get_opt(name).await)
+    };
+    found.unwrap().expect("the condition wants an object")
 }
 
 pub async fn gone<K>(api: &Api<K>, name: &str, uid: &str)
@@ -125,9 +126,11 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let wait = await_condition(api.clone(), name, conditions::is_deleted(uid));
-    if tokio::time::timeout(PATIENCE, wait).await.is_err() {
-        panic!("{name} is not gone; it is {:#?}", api.get_opt(name).await);
-    }
+    assert!(
+        tokio::time::timeout(PATIENCE, wait).await.is_ok(),
+        "{name} is not gone; it is {:#?}",
+        api.get_opt(name).await
+    );
 }
 
 #[derive(Clone, Copy)]

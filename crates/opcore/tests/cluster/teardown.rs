@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube_runtime::watcher;
 use opcore::conditions::{self, READY};
 use opcore::finalizer::{FORCE_ANNOTATION, StepPhase};
@@ -117,7 +117,7 @@ async fn manual_stops_at_the_deadline_and_goes_on_by_annotation() {
     let force = json!({"metadata": {"annotations": {FORCE_ANNOTATION: "pages"}}});
     stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&force)).await.unwrap();
     stage.gone("diary", &uid).await;
-    let left: Vec<ConfigMap> = stage.maps().list(&Default::default()).await.unwrap().items;
+    let left: Vec<ConfigMap> = stage.maps().list(&ListParams::default()).await.unwrap().items;
     let left: Vec<_> = left.iter().map(ResourceExt::name_any).filter(|name| name.starts_with("diary")).collect();
     assert_eq!(left, ["diary-monday"], "what was given up stays, and only that");
     hold(&stage, "diary-monday", false).await;
