@@ -33,6 +33,7 @@ mod ports;
 mod probe;
 mod process;
 mod progress;
+pub mod results;
 mod sandbox;
 mod scratch;
 mod state;
