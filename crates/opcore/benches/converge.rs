@@ -156,7 +156,7 @@ async fn operator(config: &Config, client: &Client, namespace: &str, size: usize
     let running = tokio::spawn(async move { context.controller(Notebooks).await });
     all_ready(client, namespace, size).await?;
     let looked_at = || count(&metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""));
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_mins(2);
     while looked_at() < size {
         anyhow::ensure!(Instant::now() < deadline, "only {} of {size} were looked at", looked_at());
         tokio::task::yield_now().await;
@@ -176,7 +176,7 @@ async fn all_ready(client: &Client, namespace: &str, size: usize) -> anyhow::Res
     let mut changes = std::pin::pin!(watcher(api.clone(), watcher::Config::default()));
     let mut ready = std::collections::HashSet::new();
     while ready.len() < size {
-        let change = tokio::time::timeout(Duration::from_secs(120), changes.next()).await;
+        let change = tokio::time::timeout(Duration::from_mins(2), changes.next()).await;
         let change = change.with_context(|| format!("{} of {size} became ready", ready.len()))?;
         if let Some(Ok(watcher::Event::Apply(notebook) | watcher::Event::InitApply(notebook))) = change
             && notebook.status.as_ref().is_some_and(|status| opcore::conditions::is_true(&status.conditions, "Ready"))
