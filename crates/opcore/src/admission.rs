@@ -225,10 +225,12 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
         let scope = Scope { resource, namespace: None, labels: Some(labels.clone()), lives: context.limits().watch };
         Box::pin(watch::metadata(context.client(), &scope, context.metrics()))
     };
+    // What has come by the time of a look needs one look, not one each.
     let mut changes = futures::stream::select(
         changes(ApiResource::erase::<ValidatingAdmissionPolicy>(&())),
         changes(ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&())),
-    );
+    )
+    .ready_chunks(1024);
     let mut backoff = Backoff::default();
     let stopping = context.stopping();
     tokio::pin!(stopping);

@@ -115,9 +115,22 @@ async fn a_policy_lets_pass_what_is_being_deleted_and_who_may_break_the_glass() 
 async fn a_policy_that_only_warns_lets_pass() {
     let stage = Stage::new("policy").await;
     let stop = keeping(&stage, policy(&stage, Response::Warn));
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.client.clone());
-    eventually(&bindings, &policy(&stage, Response::Warn).name, "there", |_| true).await;
-    stage.maps().create(&PostParams::default(), &says("front", "no")).await.unwrap();
+    // It passes before the API server has learnt the policy and after; once it is in force, there is a warning.
+    let warned = async {
+        loop {
+            let path = format!("/api/v1/namespaces/{}/configmaps?dryRun=All", stage.namespace);
+            let body = serde_json::to_vec(&says("front", "no")).unwrap();
+            let request = http::Request::post(path).header("content-type", "application/json").body(body.into());
+            let answer = stage.client.send(request.unwrap()).await.unwrap();
+            assert_eq!(answer.status(), 201);
+            if let Some(warning) = answer.headers().get("warning") {
+                return warning.to_str().unwrap().to_owned();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let warning = tokio::time::timeout(PATIENCE, warned).await.expect("the policy is in force");
+    assert!(warning.contains("ConfigMap front says no"), "{warning}");
     stop.send_replace(true);
 }
 

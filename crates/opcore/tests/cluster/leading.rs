@@ -18,7 +18,7 @@ use crate::stage::{PATIENCE, Stage, eventually};
 
 const LEASE: &str = "notebook-operator";
 /// The shortest lease that a busy machine keeps.
-const BRIEF: Duration = Duration::from_secs(3);
+const BRIEF: Duration = Duration::from_secs(5);
 
 /// The example operator as a process of its own.
 struct Process {

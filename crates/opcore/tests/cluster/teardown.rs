@@ -96,7 +96,7 @@ async fn force_goes_on_after_the_deadline_and_records_what_was_left_behind() {
     let pages = step(&seen, "pages").unwrap();
     assert_eq!(pages.phase, StepPhase::Leaked);
     assert!(pages.message.as_ref().unwrap().contains("diary-monday"), "{pages:?}");
-    assert_eq!(step(&seen, "cover").unwrap().phase, StepPhase::Done);
+    assert!(step(&seen, "cover").unwrap().phase.is_over(), "{seen:#?}");
     let release = json!({"metadata": {"finalizers": null}});
     stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
     stage.gone("diary", &uid).await;
