@@ -33,9 +33,9 @@ pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
         (prepared(&args.command, &kubeconfig, &Binaries::at_hand())?, None)
     } else {
         let progress = Progress::detect();
-        let options = Options { audit: args.settings.audit, durable: args.settings.durable, ..Options::default() };
+        let options = args.settings.options();
         let start = async {
-            let binaries = Binaries::for_control_plane(progress).await?;
+            let binaries = Binaries::for_sandbox(options.node, progress).await?;
             let started = std::time::Instant::now();
             let sandbox = Sandbox::start_with(options, binaries.clone()).await?;
             eprintln!("Control plane ready after {}.", human(started.elapsed()));

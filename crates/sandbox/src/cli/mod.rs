@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::Options;
+
 /// A real Kubernetes control plane on this machine.
 ///
 /// Built once from pinned sources, then started in seconds. What `sandbox up` starts lives until
@@ -86,6 +88,15 @@ struct Settings {
     /// Let etcd wait for the disk, as in production: slower, for honest benchmarks
     #[arg(long)]
     durable: bool,
+    /// Run a node too, on which pods run; needs root
+    #[arg(long)]
+    node: bool,
+}
+
+impl Settings {
+    fn options(&self) -> Options {
+        Options { audit: self.audit, durable: self.durable, node: self.node, ..Options::default() }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -119,7 +130,8 @@ struct Run {
 struct Logs {
     #[command(flatten)]
     which: Which,
-    /// etcd, apiserver, controller-manager, scheduler, or audit (after `up --audit`)
+    /// etcd, apiserver, controller-manager, scheduler, audit (after `up --audit`); with a node also
+    /// containerd, kubelet, proxy, node-init
     component: String,
     /// Go on printing what is added, until interrupted
     #[arg(short, long)]
