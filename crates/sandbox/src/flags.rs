@@ -168,6 +168,8 @@ fn controller_manager(home: &Home, network: Option<Network>, port: u16) -> Vec<S
         path("--cluster-signing-cert-file", &authority.cert),
         path("--cluster-signing-key-file", &authority.key),
         format!("--service-cluster-ip-range={}", service_range(network)),
+        // It makes this directory, and the default is one of the machine's.
+        path("--flex-volume-plugin-dir", &home.dir().join("volume-plugins")),
         // The default of 20 requests a second would measure the controller manager, not us.
         "--kube-api-qps=200".to_owned(),
         "--kube-api-burst=400".to_owned(),

@@ -16,7 +16,7 @@ use super::{Exec, Logs, Run, interruptible, lifecycle, style};
 use crate::binaries::Binaries;
 use crate::home::Home;
 use crate::progress::{Progress, human};
-use crate::{Component, Options, Sandbox};
+use crate::{Component, Sandbox};
 
 pub(super) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
     let existing = lifecycle::usable(&args.which.name)?;

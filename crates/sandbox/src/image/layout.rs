@@ -77,7 +77,7 @@ impl Layout {
         }
         let given = name.or_else(|| manifest["annotations"][NAME].as_str());
         let Some(given) = given else {
-            bail!("The image {shown} has no name: give it one with --name.");
+            bail!("The image {shown} has no name: give it one with --as.");
         };
         layout.name(manifest.clone(), &given.parse()?)?;
         Ok(layout)
