@@ -338,9 +338,7 @@ impl ControlPlane {
 
     async fn probe(&self, component: Component) -> anyhow::Result<Probe> {
         match (component, self.enclosure()) {
-            (Component::Containerd, Some(enclosure)) => {
-                Ok(Probe::Socket(enclosure.file(settings::CONTAINERD_SOCKET)))
-            }
+            (Component::Containerd, Some(enclosure)) => Ok(Probe::Socket(enclosure.file(settings::CONTAINERD_SOCKET))),
             _ => Probe::http(&self.home, component, (self.address(component), self.port(component))).await,
         }
     }

@@ -80,13 +80,7 @@ fn etcd(home: &Home, options: &Options, port: u16) -> Vec<String> {
     flags
 }
 
-fn api_server(
-    home: &Home,
-    options: &Options,
-    network: Option<Network>,
-    port: u16,
-    etcd_port: u16,
-) -> Vec<String> {
+fn api_server(home: &Home, options: &Options, network: Option<Network>, port: u16, etcd_port: u16) -> Vec<String> {
     let pki = home.pki();
     let server = pki.pair("server");
     let store = pki.pair("etcd-client");

@@ -91,10 +91,8 @@ impl Pki {
         self.issue(cluster, "kubelet", &Profile::client(NODE_USER, Some("system:nodes")))?;
         self.issue(cluster, "kube-proxy", &Profile::client("system:kube-proxy", None))?;
         self.issue(cluster, "kubelet-client", &Profile::client("kube-apiserver", Some("system:masters")))?;
-        let server = Profile {
-            names: vec![node::NAME.to_owned(), network.node().to_string()],
-            ..Profile::server(NODE_USER)
-        };
+        let server =
+            Profile { names: vec![node::NAME.to_owned(), network.node().to_string()], ..Profile::server(NODE_USER) };
         self.issue(cluster, "kubelet-server", &server)
     }
 

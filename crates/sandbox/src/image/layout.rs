@@ -42,8 +42,7 @@ impl Layout {
     /// Says which manifest is the image, and what it is called.
     pub(super) fn name(&mut self, mut manifest: Value, name: &Name) -> anyhow::Result<()> {
         manifest["platform"] = json!({ "architecture": elf::machine(), "os": "linux" });
-        manifest["annotations"] =
-            json!({ NAME: name.to_string(), "org.opencontainers.image.ref.name": name.tag() });
+        manifest["annotations"] = json!({ NAME: name.to_string(), "org.opencontainers.image.ref.name": name.tag() });
         let index = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -152,7 +151,13 @@ pub(super) fn layer(files: &BTreeMap<String, (u32, Vec<u8>)>) -> anyhow::Result<
 }
 
 /// Everything that could differ from one machine or minute to the next is fixed.
-fn append(tar: &mut Builder<impl Write>, kind: EntryType, path: &str, mode: u32, content: &[u8]) -> std::io::Result<()> {
+fn append(
+    tar: &mut Builder<impl Write>,
+    kind: EntryType,
+    path: &str,
+    mode: u32,
+    content: &[u8],
+) -> std::io::Result<()> {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);

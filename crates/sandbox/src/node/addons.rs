@@ -53,7 +53,8 @@ async fn node_ready(client: &Client) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let node = nodes.get_opt(NAME).await?;
-        let ready = node.as_ref().and_then(|n| n.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == "Ready"));
+        let ready =
+            node.as_ref().and_then(|n| n.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == "Ready"));
         if ready.is_some_and(|c| c.status == "True") {
             return Ok(());
         }

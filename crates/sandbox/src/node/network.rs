@@ -95,10 +95,7 @@ impl Network {
         }
         ip(
             &mut Command::new("ip"),
-            &[
-                format!("address add {}/24 dev {interface}", self.host()),
-                format!("link set {interface} up"),
-            ],
+            &[format!("address add {}/24 dev {interface}", self.host()), format!("link set {interface} up")],
         )?;
         ip(
             Command::new("nsenter").args(["-t", &holder.to_string(), "-n", "ip"]),

@@ -64,10 +64,8 @@ pub(crate) fn check() -> anyhow::Result<()> {
     // Where several packages are missing one command brings them all.
     let mut cures: Vec<&str> = missing.iter().map(|r| r.cure.as_str()).collect();
     cures.dedup();
-    let what: Vec<String> = missing
-        .iter()
-        .map(|r| format!("{} ({})", r.name, r.found.as_ref().err().map_or("", String::as_str)))
-        .collect();
+    let what: Vec<String> =
+        missing.iter().map(|r| format!("{} ({})", r.name, r.found.as_ref().err().map_or("", String::as_str))).collect();
     bail!("This machine cannot run a node; it lacks {}. Cure: {}", what.join(", "), cures.join("; "))
 }
 
