@@ -105,11 +105,12 @@ impl ControlPlane {
         plane.home.pki().create(plane.network())?;
         flags::write_files(&plane.home, &plane.options)?;
 
-        tokio::try_join!(plane.start_api(observer), plane.start_runtime(observer))?;
+        // Boxed: most sandboxes have no node, and need not make room for its start.
+        tokio::try_join!(plane.start_api(observer), Box::pin(plane.start_runtime(observer)))?;
         tokio::try_join!(
             plane.bring_up(Component::ControllerManager, observer),
             plane.bring_up(Component::Scheduler, observer),
-            plane.start_node(observer),
+            Box::pin(plane.start_node(observer)),
         )?;
         probe::default_account(&plane.client().await?, "default").await?;
         Ok(plane)

@@ -6,26 +6,23 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Service};
-use kube::api::{ListParams, LogParams, ObjectMeta, PostParams};
-use kube::runtime::wait::{Condition, await_condition};
-use kube::{Api, Client};
+use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::{Condition, await_condition, conditions};
+use kube::{Api, Client, ResourceExt};
 use sandbox::{Image, Options, Sandbox};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One at a time: they look at the whole machine, which has few processors.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static TURN: Mutex<()> = Mutex::const_new(());
 
 /// Says so where nobody can miss it, and not only when a test fails.
 fn tell(text: &str) {
@@ -113,15 +110,12 @@ fn answer(address: &str, path: &str) -> anyhow::Result<String> {
     }
 }
 
-/// A namespace that enforces the restricted Pod Security Standard.
-async fn restricted(client: &Client, name: &str) -> anyhow::Result<String> {
-    let label = ("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned());
-    let namespace = Namespace {
-        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some([label].into()), ..ObjectMeta::default() },
-        ..Namespace::default()
-    };
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    Ok(name.to_owned())
+/// Lets a namespace enforce the restricted Pod Security Standard.
+async fn restrict(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let label = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.patch(namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
+    Ok(())
 }
 
 async fn service(client: &Client, namespace: &str, name: &str) -> anyhow::Result<String> {
@@ -138,7 +132,7 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
     if !can_run("pods_run_on_it_as_on_any_node") {
         return Ok(());
     }
-    let _turn = turn();
+    let _turn = TURN.lock().await;
     let echo = sandbox::program("echo").await?;
     let started = Instant::now();
     let sandbox = Sandbox::start(Options { node: true, ..Options::default() }).await?;
@@ -148,8 +142,8 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
     let ready = nodes.items.iter().filter_map(|n| n.status.as_ref()?.conditions.as_ref()).flatten();
     ensure!(ready.filter(|c| c.type_ == "Ready" && c.status == "True").count() == 1, "{nodes:#?}");
     sandbox.load_image(&Image::new("echo:v1", echo)?).await?;
-    let namespace = restricted(&client, "pods").await?;
-    sandbox_default_account(&client, &namespace).await?;
+    let namespace = sandbox.namespace("pods").await?;
+    restrict(&client, &namespace).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
 
     // A pod is ready soon, speaks, and can be looked into.
@@ -194,8 +188,10 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
     })
     .await?;
     ask(&two, "PUT", "/files/note", "kept")?;
-    pods.delete("two", &kube::api::DeleteParams::default()).await?;
-    once(&pods, "two", |p: Option<&Pod>| p.is_none()).await.err();
+    let uid = pods.get("two").await?.uid().context("it has an identity")?;
+    pods.delete("two", &DeleteParams::default()).await?;
+    let deleted = await_condition(pods.clone(), "two", conditions::is_deleted(&uid));
+    tokio::time::timeout(PATIENCE, deleted).await.context("pod two does not end")??;
     pods.create(&PostParams::default(), &pod("two", Some("data"))?).await?;
     once(&pods, "two", |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
     ensure!(answer(&two, "/files/note")? == "kept", "a volume outlives its pod");
@@ -209,13 +205,6 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
     let footprint = Footprint::of(&home)?;
     drop(sandbox);
     footprint.gone(&home)
-}
-
-/// Without it no pod can be created.
-async fn sandbox_default_account(client: &Client, namespace: &str) -> anyhow::Result<()> {
-    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    once(&accounts, "default", |a: Option<&k8s_openapi::api::core::v1::ServiceAccount>| a.is_some()).await?;
-    Ok(())
 }
 
 // What is left.
@@ -367,7 +356,7 @@ fn two_run_side_by_side_and_down_leaves_the_machine_as_it_was() -> anyhow::Resul
     if !can_run("two_run_side_by_side_and_down_leaves_the_machine_as_it_was") {
         return Ok(());
     }
-    let _turn = turn();
+    let _turn = TURN.blocking_lock();
     let user = User::new()?;
     let before = Machine::now()?;
     let other = user.command("up --node --name two").stdout(Stdio::null()).spawn()?;
@@ -414,7 +403,7 @@ fn an_interrupted_and_a_killed_start_leave_nothing() -> anyhow::Result<()> {
     if !can_run("an_interrupted_and_a_killed_start_leave_nothing") {
         return Ok(());
     }
-    let _turn = turn();
+    let _turn = TURN.blocking_lock();
     let before = Machine::now()?;
     for name in ["INT", "KILL"] {
         let user = User::new()?;
@@ -445,7 +434,7 @@ fn the_node_of_a_test_that_was_killed_is_gone() -> anyhow::Result<()> {
     if !can_run("the_node_of_a_test_that_was_killed_is_gone") {
         return Ok(());
     }
-    let _turn = turn();
+    let _turn = TURN.blocking_lock();
     let programs = Path::new(env!("CARGO_BIN_EXE_sandbox")).parent().context("it lies somewhere")?;
     let mut child: Child = Command::new(programs.join("examples/hold"))
         .arg("node")
