@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 
 use crate::cache::Cache;
 use crate::catalogue::Catalogue;
+use crate::node::requirements;
 use crate::progress::Progress;
 
 /// The programs of a control plane, and the one that people talk to it with.
@@ -23,7 +24,13 @@ pub(crate) struct Binaries(BTreeMap<String, PathBuf>);
 impl Binaries {
     /// Those of a sandbox, with or without a node: what `KUBEBUILDER_ASSETS` holds, the rest from the
     /// cache, where what is missing is built.
+    ///
+    /// # Errors
+    /// One cannot be built, or this machine cannot run a node: that is said before anything is built.
     pub(crate) async fn for_sandbox(node: bool, progress: Progress) -> anyhow::Result<Self> {
+        if node {
+            requirements::check()?;
+        }
         Self::ensure(CONTROL_PLANE.into_iter().chain(NODE.into_iter().filter(|_| node)), progress).await
     }
 

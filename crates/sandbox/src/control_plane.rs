@@ -14,7 +14,7 @@ use crate::binaries::Binaries;
 use crate::home::Home;
 use crate::image::{self, Image};
 use crate::launch::{self, Call, Lifetime, Running};
-use crate::node::{self, Enclosure, Network, Within, cgroup, remains, requirements, settings};
+use crate::node::{self, Enclosure, Network, Within, cgroup, remains, settings};
 use crate::probe::{self, Probe};
 use crate::process::{self, ProcessId};
 use crate::{Component, Options, Signal, flags, kubeconfig, ports};
@@ -124,7 +124,6 @@ impl ControlPlane {
     /// The namespaces of a node, its control groups, and its wire to this machine.
     async fn lay_ground(&self, observer: &dyn Observer) -> anyhow::Result<()> {
         let started = Instant::now();
-        requirements::check()?;
         cgroup::create(&self.home)?;
         self.spawn(Component::NodeInit, observer)?;
         let holder = self.processes().remove(&Component::NodeInit).context("node-init has ended")?;

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Se
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
-use sandbox::{Image, Options, Sandbox};
+use sandbox::{Component, Image, Options, Sandbox, Signal};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -195,6 +195,17 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
     pods.create(&PostParams::default(), &pod("two", Some("data"))?).await?;
     once(&pods, "two", |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
     ensure!(answer(&two, "/files/note")? == "kept", "a volume outlives its pod");
+
+    // What runs goes on while those who started it come and go.
+    for component in [Component::Containerd, Component::Kubelet, Component::KubeProxy] {
+        sandbox.stop(component, Signal::Kill).await?;
+        answer(&one, "/").with_context(|| format!("without {component} pods go on"))?;
+        sandbox.restart(component).await?;
+    }
+    let containers = pods.get("one").await?.status.and_then(|s| s.container_statuses).context("it has a status")?;
+    ensure!(containers.iter().all(|c| c.restart_count == 0), "{containers:#?}");
+    pods.create(&PostParams::default(), &pod("three", None)?).await?;
+    once(&pods, "three", |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
 
     tell(&format!(
         "node and names ready after {:.1} s; a pod Running {:.1} s after it was created",

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Exec, Logs, Run, interruptible, lifecycle, style};
 use crate::binaries::Binaries;
 use crate::home::Home;
+use crate::node::{Network, remains};
 use crate::progress::{Progress, human};
 use crate::{Component, Sandbox};
 
@@ -147,6 +148,14 @@ fn announce(command: &mut Command, home: &Home, audit: bool) {
     command.env("OPCORE_SANDBOX_HOME", home.dir());
     if audit {
         command.env("OPCORE_SANDBOX_AUDIT", "1");
+    }
+    if remains::network(home).is_some() {
+        // It is on this machine, whatever proxy leads elsewhere. Loopback needs no such words.
+        for variable in ["NO_PROXY", "no_proxy"] {
+            let others = std::env::var(variable).ok().filter(|others| !others.is_empty());
+            let own = Network::ALL.to_owned();
+            command.env(variable, others.map_or(own.clone(), |others| format!("{others},{own}")));
+        }
     }
 }
 

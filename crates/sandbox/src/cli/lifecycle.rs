@@ -14,7 +14,7 @@ use crate::binaries::Binaries;
 use crate::control_plane::{ControlPlane, Observer};
 use crate::home::Home;
 use crate::launch::Lifetime;
-use crate::node::{Network, remains, requirements};
+use crate::node::{Network, remains};
 use crate::process::ProcessId;
 use crate::progress::{Progress, human};
 use crate::state::{self, Existing, Health, Phase, Record, Sandboxes, State};
@@ -25,12 +25,9 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     let sandboxes = Sandboxes::from_env()?;
     sweep(&sandboxes)?;
     if let Some(existing) = sandboxes.find(name)? {
-        return already_there(&existing);
+        return already_there(&existing, args.settings.node);
     }
     let options = Options { port: args.port, ..args.settings.options() };
-    if options.node {
-        requirements::check()?;
-    }
     let progress = Progress::detect();
     let binaries = Binaries::for_sandbox(options.node, progress).await?;
 
@@ -78,10 +75,14 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn already_there(existing: &Existing) -> anyhow::Result<ExitCode> {
+fn already_there(existing: &Existing, node: bool) -> anyhow::Result<ExitCode> {
     let name = &existing.name;
     let option = which_option(name);
     match &existing.health {
+        Health::Running if node && !existing.state.node => bail!(
+            "Sandbox {name} is running without a node: start one beside it under another --name, or remove it \
+             with `sandbox down{option}` first."
+        ),
         Health::Running => {
             say!("Sandbox {name} is already running.");
             say!("  kubeconfig  {}", existing.home.kubeconfig().display());

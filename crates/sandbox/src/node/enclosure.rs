@@ -73,9 +73,11 @@ impl Enclosure {
     }
 }
 
-/// The directories that stay where they are, even where the node has its own beneath: those above others
-/// come first, so that none covers another.
+/// The directories that stay where they are, even where the node has its own, as they are called and as
+/// they are called without symbolic links. Those above others come first, so that none covers another.
 fn kept(home: &Home, binaries: &Binaries) -> BTreeSet<PathBuf> {
     let programs = binaries.files().values().filter_map(|file| file.parent());
-    programs.chain([home.dir()]).map(Path::to_owned).collect()
+    let called: BTreeSet<PathBuf> = programs.chain([home.dir()]).map(Path::to_owned).collect();
+    let real = called.iter().filter_map(|dir| dir.canonicalize().ok());
+    real.chain(called.iter().cloned()).collect()
 }

@@ -6,6 +6,7 @@
 //! addresses; from pods no way leads out.
 
 use std::fmt;
+use std::fs;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 use sha2::{Digest, Sha256};
 
-use super::SYSTEM_PATH;
+use super::{SYSTEM_PATH, cgroup};
 use crate::home::Home;
 
 /// How many can run side by side.
@@ -63,6 +64,9 @@ impl Subnet {
 }
 
 impl Network {
+    /// Those of all sandboxes.
+    pub(crate) const ALL: &str = "198.18.0.0/15";
+
     /// Lays the wire to the process that holds a node's network namespace, with the first free share;
     /// which one is tried first depends on the sandbox, so that the same one mostly gets the same.
     pub(crate) fn connect(home: &Home, holder: u32) -> anyhow::Result<Self> {
@@ -74,7 +78,7 @@ impl Network {
             if in_use.iter().any(|subnet| subnet.overlaps(network.all())) {
                 continue;
             }
-            if network.lay(holder)? {
+            if network.lay(home, holder)? {
                 return Ok(network);
             }
         }
@@ -85,7 +89,7 @@ impl Network {
     }
 
     /// Whether it was free, and now is ours.
-    fn lay(self, holder: u32) -> anyhow::Result<bool> {
+    fn lay(self, home: &Home, holder: u32) -> anyhow::Result<bool> {
         let interface = self.interface();
         let add = format!("link add {interface} type veth peer name eth0 netns {holder}");
         let made = ip(&mut Command::new("ip"), &[add]);
@@ -95,7 +99,10 @@ impl Network {
         }
         ip(
             &mut Command::new("ip"),
-            &[format!("address add {}/24 dev {interface}", self.host()), format!("link set {interface} up")],
+            &[
+                format!("link set {interface} up alias {}", cgroup::name(home)),
+                format!("address add {}/24 dev {interface}", self.host()),
+            ],
         )?;
         ip(
             Command::new("nsenter").args(["-t", &holder.to_string(), "-n", "ip"]),
@@ -115,8 +122,13 @@ impl Network {
         Ok(true)
     }
 
-    /// Takes the wire away. It goes with the node anyway, but in the kernel's own time.
-    pub(crate) fn disconnect(self) {
+    /// Takes the wire away. It goes with the node anyway, but in the kernel's own time; and when it is gone
+    /// another sandbox may have one of the same name, which stays.
+    pub(crate) fn disconnect(self, home: &Home) {
+        let owner = fs::read_to_string(format!("/sys/class/net/{}/ifalias", self.interface())).unwrap_or_default();
+        if owner.trim() != cgroup::name(home) {
+            return;
+        }
         let _ = ip(&mut Command::new("ip"), &[format!("link delete {}", self.interface())]);
     }
 

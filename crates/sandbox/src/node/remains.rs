@@ -23,7 +23,7 @@ pub(crate) fn network(home: &Home) -> Option<Network> {
 /// before the sandbox's directory goes; harmless where there was no node.
 pub(crate) fn clear(home: &Home) -> anyhow::Result<()> {
     if let Some(network) = network(home) {
-        network.disconnect();
+        network.disconnect(home);
     }
     cgroup::remove(home).with_context(|| format!("Cannot remove the control groups {}", cgroup::name(home)))
 }
