@@ -25,7 +25,7 @@ gen: ## Write the generated files anew: the reference pages
 	@hack/gen
 
 bench: setup ## Measure, print a table, and write target/bench/*.json
-	$(CARGO) bench --workspace
+	$(CARGO) bench --workspace --quiet
 
 demo: setup ## Show it at work: a control plane, an operator, an object's life from start to end
 	@hack/demo up

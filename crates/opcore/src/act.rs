@@ -15,6 +15,8 @@ mod delete;
 mod fields;
 mod root;
 
+use std::fmt;
+
 use futures::{FutureExt, StreamExt, stream};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::ResourceExt;
@@ -29,6 +31,8 @@ pub use root::Root;
 
 /// Writes of one stage that are under way at a time.
 const AT_ONCE: usize = 8;
+/// How often an object that keeps changing is judged anew before the next reconcile has to.
+const JUDGED_AT_MOST: usize = 3;
 
 /// Who acts: a client, on whose behalf, under which contract.
 #[derive(Clone)]
@@ -42,7 +46,7 @@ pub struct Actor<'a> {
 }
 
 /// What came of one write.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Outcome {
     /// The object is as wanted; `changed` says whether that took a write.
     Applied {
@@ -61,6 +65,20 @@ pub enum Outcome {
     Unchanged,
     /// It was not done, and trying again without a change will not help.
     Refused(Refusal),
+}
+
+impl fmt::Debug for Outcome {
+    /// Without the object: it may be a Secret, and this may end up in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Applied { object, changed } => write!(f, "Applied({}, changed: {changed})", object.name_any()),
+            Self::Deleting => f.write_str("Deleting"),
+            Self::Gone => f.write_str("Gone"),
+            Self::Changed => f.write_str("Changed"),
+            Self::Unchanged => f.write_str("Unchanged"),
+            Self::Refused(refusal) => f.debug_tuple("Refused").field(refusal).finish(),
+        }
+    }
 }
 
 /// A write that was not done.
@@ -109,11 +127,11 @@ impl RefusalReason {
 /// What came of a plan.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// One outcome per write that was tried, in the plan's order.
+    /// One outcome per write that was tried; in a stage, those on the object being reconciled come first.
     pub outcomes: Vec<Outcome>,
-    /// The resourceVersion of the object being reconciled, after the plan.
-    pub root_version: Option<String>,
-    /// Whether the object being reconciled was released.
+    /// Whether the object being reconciled turned out to be gone.
+    pub gone: bool,
+    /// Whether nothing holds the object being reconciled any more.
     pub released: bool,
 }
 
@@ -133,7 +151,9 @@ impl Done {
 ///
 /// When the API server could not be asked, or an object changed in the meantime. Writes that were done stay done; the
 /// next decision finds them so.
-pub async fn run(actor: &Actor<'_>, mut root: Option<Root>, plan: &Plan) -> Result<Done, Error> {
+///
+/// Whatever happens, `root` then has the version that the object being reconciled has, as far as this process knows.
+pub async fn run(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &Plan) -> Result<Done, Error> {
     let mut done = Done::default();
     for stage in plan.stages() {
         let (of_root, of_others): (Vec<_>, Vec<_>) =
@@ -141,8 +161,13 @@ pub async fn run(actor: &Actor<'_>, mut root: Option<Root>, plan: &Plan) -> Resu
         for write in of_root {
             let root = root.as_mut().ok_or_else(|| Error::Bug(format!("{write} without an object to reconcile")))?;
             let outcome = root.write(actor, write).await?;
-            done.released |= matches!((write, &outcome), (Write::RemoveFinalizer(_), Outcome::Changed | Outcome::Gone));
+            done.gone |= outcome == Outcome::Gone;
+            done.released |= outcome == Outcome::Changed && root.is_free();
             done.outcomes.push(outcome);
+        }
+        if done.gone || done.released {
+            // Nothing may be made for an object that is gone: nobody would ever take it down.
+            break;
         }
         let writes: Vec<_> = of_others.into_iter().map(|write| actor.write(write).boxed()).collect();
         let mut outcomes = stream::iter(writes).buffered(AT_ONCE);
@@ -153,7 +178,6 @@ pub async fn run(actor: &Actor<'_>, mut root: Option<Root>, plan: &Plan) -> Resu
             break;
         }
     }
-    done.root_version = root.map(|root| root.resource_version);
     Ok(done)
 }
 
@@ -204,8 +228,9 @@ impl Actor<'_> {
 }
 
 /// Sorts an answer of the API server into what a status should say and what is worth another try.
-fn refused(object: &str, error: kube::Error) -> Result<Outcome, Error> {
-    let kube::Error::Api(status) = &error else { return Err(error.into()) };
+fn refused(object: &str, error: impl Into<Error>) -> Result<Outcome, Error> {
+    let error = error.into();
+    let Error::Api(kube::Error::Api(status)) = &error else { return Err(error) };
     let reason = match status.code {
         400 | 413 | 422 => RefusalReason::Invalid,
         // What it says to an apply with a field that the schema of a built-in kind does not have.
@@ -213,13 +238,14 @@ fn refused(object: &str, error: kube::Error) -> Result<Outcome, Error> {
         403 => RefusalReason::Forbidden,
         404 | 405 => RefusalReason::NotServed,
         409 => return Err(Error::Stale(object.to_owned())),
-        _ => return Err(error.into()),
+        _ => return Err(error),
     };
     let cure = match reason {
         RefusalReason::Forbidden => " Grant this operator the right, or change the policy that forbids it.",
-        RefusalReason::NotServed => " Its kind or namespace must exist first.",
+        RefusalReason::NotServed => " Its kind and its namespace must exist first.",
         _ => "",
     };
-    let said = status.message.trim_end_matches('.');
-    Ok(Outcome::Refused(Refusal { reason, message: format!("{object} was refused: {said}.{cure}") }))
+    let said = error.to_string();
+    let message = format!("{object} was refused: {}.{cure}", said.trim_end_matches('.'));
+    Ok(Outcome::Refused(Refusal { reason, message }))
 }

@@ -128,7 +128,9 @@ impl Policy {
             api_versions: Some(requests.versions.clone()),
             resources: Some(requests.resources.clone()),
             operations: Some(requests.operations.clone()),
-            ..NamedRuleWithOperations::default()
+            // The defaults are spelt out: what is owned as a whole is compared as a whole.
+            scope: Some("*".to_owned()),
+            resource_names: None,
         });
         let variables = self.variables.iter();
         ValidatingAdmissionPolicy {
@@ -136,10 +138,7 @@ impl Policy {
             spec: Some(ValidatingAdmissionPolicySpec {
                 failure_policy: Some("Fail".to_owned()),
                 match_conditions: Some(conditions),
-                match_constraints: Some(MatchResources {
-                    resource_rules: Some(rules.collect()),
-                    ..MatchResources::default()
-                }),
+                match_constraints: Some(MatchResources { resource_rules: Some(rules.collect()), ..everywhere() }),
                 param_kind: self.params.as_ref().map(|params| ParamKind {
                     api_version: Some(params.api_version.clone()),
                     kind: Some(params.kind.clone()),
@@ -177,7 +176,7 @@ impl Policy {
                         match_labels: Some(self.namespaces.clone()),
                         ..LabelSelector::default()
                     }),
-                    ..MatchResources::default()
+                    ..everywhere()
                 }),
             }),
         }
@@ -185,6 +184,16 @@ impl Policy {
 
     fn metadata(&self) -> ObjectMeta {
         ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() }
+    }
+}
+
+/// What the API server makes of a constraint that says nothing.
+fn everywhere() -> MatchResources {
+    MatchResources {
+        match_policy: Some("Equivalent".to_owned()),
+        namespace_selector: Some(LabelSelector::default()),
+        object_selector: Some(LabelSelector::default()),
+        ..MatchResources::default()
     }
 }
 

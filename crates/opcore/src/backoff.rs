@@ -43,6 +43,11 @@ impl<K: Eq + Hash + Clone> Backoff<K> {
         full.mul_f64(0.5 + share / 2.0)
     }
 
+    /// How often `key` has failed since its last success.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.failures.get(key).copied().unwrap_or(0)
+    }
+
     /// Forgets the failures of `key`: it succeeded, or it is gone.
     pub fn succeeded(&mut self, key: &K) {
         self.failures.remove(key);

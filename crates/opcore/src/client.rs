@@ -21,7 +21,7 @@ use kube::{Client, Config};
 use thiserror::Error;
 use tower::{BoxError, Layer, Service};
 
-use crate::election::Leadership;
+use crate::election::{Leadership, LeadershipLost};
 use crate::metrics::Metrics;
 
 /// How long nothing at all may arrive on a connection that waits for something. Longer than a
@@ -109,7 +109,10 @@ where
         {
             return Box::pin(std::future::ready(Err(lost.into())));
         }
-        let (deadline, metrics) = (self.shield.deadline, self.shield.metrics.clone());
+        // A write that still waits for a connection when the lease runs out must not be sent any more.
+        let lease = self.shield.leadership.remaining().filter(|_| ask.writes);
+        let deadline = lease.map_or(self.shield.deadline, |lease| lease.min(self.shield.deadline));
+        let (leadership, metrics) = (self.shield.leadership.clone(), self.shield.metrics.clone());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let started = Instant::now();
@@ -118,6 +121,7 @@ where
             } else {
                 match tokio::time::timeout(deadline, whole(answer)).await {
                     Ok(answer) => answer,
+                    Err(_) if ask.writes && leadership.check().is_err() => Err(LeadershipLost.into()),
                     Err(_) => Err(DeadlineExceeded { verb: ask.verb, resource: ask.resource.clone(), deadline }.into()),
                 }
             };
@@ -199,6 +203,13 @@ impl Ask {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crypto_provider_is_chosen_and_choosing_twice_is_no_fault() {
+        install_crypto_provider();
+        install_crypto_provider();
+        assert!(rustls::crypto::CryptoProvider::get_default().is_some());
+    }
 
     #[test]
     fn requests_are_read_from_their_address() {

@@ -3,7 +3,8 @@
 //! # Guarantees
 //!
 //! - At most [`Limits::concurrency`] objects are worked on at once, each by one worker; a reconcile has a deadline.
-//! - An object that fails waits by its own backoff; the others go on. So does one whose decision panics.
+//! - An object that fails is tried again by its own backoff, or when something that concerns it changes; the others go
+//!   on. So it is with one whose decision panics. What lasts, or needs a person, is put into the status.
 //! - The decision sees at least what this process itself wrote last: while the cache is behind, the object is read anew.
 //! - The status is written once, after the plan, only when it differs, and only onto the version that was decided on.
 //! - A write that was refused ends up in the object's status, with the cure.
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
+use crate::error::Error;
 use crate::operator::{Operator, Root};
 use crate::queue::{Key, Queue};
 
@@ -91,10 +93,19 @@ impl<O: Operator> Shared<O> {
     fn kind() -> std::borrow::Cow<'static, str> {
         <O::Object as Resource>::kind(&())
     }
+
+    fn backoff(&self) -> MutexGuard<'_, Backoff<Key>> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn written(&self) -> MutexGuard<'_, HashMap<Key, String>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Runs an operator until the process is asked to stop.
-pub(crate) async fn run<O: Operator>(context: Context, operator: O) {
+/// Runs an operator until the process is asked to stop, or a watch ends, which none should: without it wake-ups would be
+/// lost, and a new process is better than a deaf one.
+pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<(), Error> {
     let kind = Shared::<O>::kind();
     context.metrics().expect_kind(&kind);
     let shared = Arc::new(Shared {
@@ -109,21 +120,23 @@ pub(crate) async fn run<O: Operator>(context: Context, operator: O) {
     let mut workers = JoinSet::new();
     let stopping = context.stopping();
     tokio::pin!(stopping);
-    loop {
+    let ended = loop {
         let due = start_workers(&shared, &mut workers);
         tokio::select! {
             () = shared.wakes.changed.notified() => {}
             () = sleep_until(due) => {}
             Some(ended) = workers.join_next() => finish(&shared, ended),
-            () = &mut stopping => break,
+            Some(_) = watching.join_next() => break Err(Error::Bug(format!("a watch for {kind} ended"))),
+            () = &mut stopping => break Ok(()),
         }
-    }
+    };
     watching.shutdown().await;
     let drained = tokio::time::timeout(GRACE, async { while workers.join_next().await.is_some() {} }).await;
     if drained.is_err() {
         tracing::warn!(%kind, left = workers.len(), "reconciles are still under way and are cut off; they will be resumed");
         workers.shutdown().await;
     }
+    ended
 }
 
 /// What a worker leaves behind: the object and when to look at it again.

@@ -17,6 +17,7 @@
 //!
 //! # Assumptions
 //!
+//! - Nobody deletes the lease by hand: it would be free at once, while its holder goes on until it looks next.
 //! - A write that was sent before the lease ran out and lands after a new leader wrote is harmless, because every write
 //!   carries preconditions or can be repeated; see [`crate::act`].
 
@@ -56,6 +57,12 @@ impl Leadership {
     /// Does not lead yet.
     fn none() -> Self {
         Self(Some(Arc::new(Mutex::new(Until { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH }))))
+    }
+
+    /// How long this process may still write, as things stand; none without an election.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        let until = *self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(until.monotonic.saturating_duration_since(Instant::now()))
     }
 
     /// Whether this process may write now.
@@ -170,8 +177,8 @@ impl Election {
     pub async fn keep(&mut self) -> LeadershipLost {
         loop {
             tokio::time::sleep(self.timing.retry).await;
-            // A request that hangs must not outlast the lease.
-            match tokio::time::timeout(self.timing.renew_within, self.attempt()).await {
+            // One attempt that hangs must leave time for others before the lease runs out.
+            match tokio::time::timeout(self.timing.renew_within / 3, self.attempt()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return LeadershipLost,
                 Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "cannot renew the lease; trying again"),
@@ -183,8 +190,14 @@ impl Election {
         }
     }
 
-    /// Gives the lease back, if it is ours. Whatever goes wrong, it runs out by itself.
+    /// Gives the lease back, if it is ours. Whatever goes wrong, or takes too long, it runs out by itself.
     pub async fn resign(&mut self) {
+        if tokio::time::timeout(self.timing.retry, self.give_back()).await.is_err() {
+            tracing::debug!("giving the lease back takes too long; it will run out");
+        }
+    }
+
+    async fn give_back(&mut self) {
         self.leadership.extend(Until { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH });
         let Ok(Some(mut lease)) = self.leases.get_opt(&self.name).await else { return };
         let spec = lease.spec.get_or_insert_default();

@@ -6,6 +6,7 @@ use kube::core::Status;
 use thiserror::Error;
 
 use crate::client::DeadlineExceeded;
+use crate::conditions::cut;
 use crate::election::LeadershipLost;
 
 /// A failure of a reconcile. Bad input is not one of them: that is a decision, published in status.
@@ -96,17 +97,41 @@ fn class_of(status: &Status) -> Class {
     }
 }
 
+/// Long enough for a sentence, short enough for a status.
+const LONGEST: usize = 1024;
+
 /// kube prints the whole `Status` twice; people need its message once.
 fn in_words(error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) if status.code == 422 && status.details.is_some() => invalid(status),
+        kube::Error::Api(status) if !status.message.is_empty() => cut(&status.message, LONGEST).to_owned(),
         kube::Error::Api(status) => format!("the API server answered {} {}", status.code, status.reason),
+        kube::Error::Service(source) if source.is::<LeadershipLost>() => source.to_string(),
         kube::Error::Service(source) => match source.downcast_ref::<DeadlineExceeded>() {
             Some(deadline) => deadline.to_string(),
             None => format!("the API server could not be reached: {}", root_cause(source.as_ref())),
         },
         other => other.to_string(),
     }
+}
+
+/// What is invalid, without the values: the server quotes whole pod templates, and the secrets in them.
+fn invalid(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let words: Vec<_> = causes
+        .map(|cause| {
+            // Invalid value: core.PodTemplateSpec{…}: field is immutable
+            let what = match cause.message.strip_prefix("Invalid value: ") {
+                Some(quoted) => quoted.rsplit(": ").next().unwrap_or("invalid value"),
+                None => &cause.message,
+            };
+            format!("{}: {what}", cause.field)
+        })
+        .collect();
+    if words.is_empty() {
+        return cut(&status.message, LONGEST).to_owned();
+    }
+    cut(&words.join("; "), LONGEST).to_owned()
 }
 
 /// An error with its causes, on one line.

@@ -14,7 +14,7 @@
 //! | what people see of an object | [`conditions`], [`events`], [`metrics`] |
 //! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
-//! `examples/notebook.rs` is a whole operator in a page.
+//! `examples/notebook` is a whole operator in a page or two.
 
 pub mod act;
 pub mod admission;

@@ -220,6 +220,19 @@ mod tests {
         all.remove(0)
     }
 
+    /// Every metric has at least one series.
+    fn with_a_value_each() -> Metrics {
+        let metrics = Metrics::new(crate::build_info!()).unwrap();
+        metrics.expect_kind("Notebook");
+        metrics.reconcile_started("Notebook");
+        metrics.reconcile_ended("Notebook", ReconcileResult::Ok, Duration::from_millis(3));
+        metrics.error("Notebook", Class::Transient);
+        metrics.api_request("get", "configmaps", "200", Duration::from_millis(1));
+        metrics.watch_broke("configmaps");
+        metrics.conditions("Notebook", "shop", "a", &[condition("Ready", "True")]);
+        metrics
+    }
+
     fn series(metrics: &Metrics) -> Vec<String> {
         metrics.text().lines().filter(|line| line.starts_with("opcore_condition{")).map(str::to_owned).collect()
     }
@@ -238,12 +251,7 @@ mod tests {
 
     #[test]
     fn object_names_are_in_the_condition_gauge_only() {
-        let metrics = Metrics::new(crate::build_info!()).unwrap();
-        metrics.expect_kind("Notebook");
-        metrics.reconcile_started("Notebook");
-        metrics.reconcile_ended("Notebook", ReconcileResult::Ok, Duration::from_millis(3));
-        metrics.error("Notebook", Class::Transient);
-        metrics.api_request("get", "configmaps", "200", Duration::from_millis(1));
+        let metrics = with_a_value_each();
         for family in metrics.registry().gather() {
             let labels = family.get_metric().iter().flat_map(|metric| metric.get_label().iter());
             let named = labels.filter(|label| matches!(label.name(), "name" | "namespace")).count();
@@ -253,14 +261,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_and_what_is_published_agree() {
-        let metrics = Metrics::new(crate::build_info!()).unwrap();
-        metrics.expect_kind("Notebook");
-        metrics.reconcile_started("Notebook");
-        metrics.reconcile_ended("Notebook", ReconcileResult::Ok, Duration::from_millis(3));
-        metrics.error("Notebook", Class::Transient);
-        metrics.api_request("get", "configmaps", "200", Duration::from_millis(1));
-        metrics.watch_broke("configmaps");
-        metrics.conditions("Notebook", "shop", "a", &[condition("Ready", "True")]);
+        let metrics = with_a_value_each();
         let published: Vec<String> =
             metrics.registry().gather().iter().map(|family| family.name().to_owned()).collect();
         let mut published: Vec<&str> =

@@ -6,6 +6,7 @@ use kube::core::object::HasStatus;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::act::Done;
 use crate::conditions::Conditions;
 use crate::controller::{Context, Watches};
 use crate::error::Error;
@@ -67,7 +68,14 @@ pub trait Operator: Send + Sync + 'static {
     ///
     /// Total: bad input is a decision with a [`Summary::stalled`](crate::conditions::Summary::stalled) status, not an
     /// error. Deletion takes the same path; see [`crate::finalizer`].
+    ///
+    /// The status speaks of what was observed, not of what the plan is going to do: a write may be refused, and the
+    /// process may end between any two.
     fn decide(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> Decision<Self::Object>;
+
+    /// Adds to the status what only the writes could tell: the UIDs and versions of what was applied. Pure, like
+    /// `decide`.
+    fn conclude(&self, _status: &mut <Self::Object as HasStatus>::Status, _done: &Done, _now: Timestamp) {}
 }
 
 /// What is to be done, said and waited for.

@@ -5,11 +5,13 @@
 //! the evidence, so that a refusal can say *whose* the object is and how that is known.
 //!
 //! The first of these that speaks decides: the [`Contract`], the controller reference, our
-//! own marks, the tools' marks, the manager that applied most of the fields. When none speaks, nobody owns it.
+//! own marks, the marks of known tools, a person who hands it over, the manager that applied most of the fields. When
+//! none speaks, nobody owns it.
 //!
 //! # What we promise others (guarantee)
 //!
-//! - An object that another tool owns is never written, deleted or taken over.
+//! - An object that another tool owns is never written, deleted or taken over. The one exception is an annotation that
+//!   its owner documents for others to set, such as a request to reconcile ([`crate::plan::Write::Annotate`]).
 //! - What we do write carries our marks ([`OPERATOR_LABEL`], [`OWNER_LABEL`], [`OWNER_ANNOTATION`]), so that others
 //!   can tell, and our field manager is the operator's name.
 //! - We never force a field that another tool manages.
@@ -85,6 +87,16 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Whether the claimant may delete the object: it is the claimant's own, or was made by its predecessor of the same
+    /// name. What is merely offered may be taken over, and deleted only after that.
+    pub fn may_delete(&self) -> bool {
+        match self.standing {
+            Standing::Ours => true,
+            Standing::Adoptable => self.evidence.iter().any(|evidence| matches!(evidence.tool, Tool::Opcore(_))),
+            Standing::Foreign | Standing::Unowned => false,
+        }
+    }
+
     fn new(standing: Standing, evidence: Vec<Evidence>) -> Self {
         Self { standing, evidence }
     }
@@ -123,10 +135,16 @@ pub struct Subject<'a> {
 /// operator's mark on an object that has no single owner, makes an object ours.
 pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contract>) -> Verdict {
     let meta = subject.meta;
+    let controller = meta.owner_references.iter().flatten().find(|reference| reference.controller == Some(true));
+    let is_ours = |uid: &str| claimant.owner.as_ref().is_some_and(|owner| owner.uid == uid);
     if let Some(owner) = contract.and_then(|contract| contract.owner_of(subject)) {
         let evidence = Evidence::new(Signal::Contract(owner.rule.clone()), Tool::Named(owner.name.clone()), "");
         if !owner.speaks_for(&claimant.operator) {
             return Verdict::new(Standing::Foreign, vec![evidence]);
+        }
+        // A contract speaks of tools. What a controller in the cluster made for another object stays that object's.
+        if let Some(reference) = controller.filter(|reference| !is_ours(&reference.uid)) {
+            return Verdict::new(Standing::Foreign, vec![Evidence::of_reference(reference)]);
         }
         // The contract gives it to us, but not to which of our objects.
         return match ours(meta, claimant) {
@@ -134,11 +152,9 @@ pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contra
             _ => Verdict::new(Standing::Adoptable, vec![evidence]),
         };
     }
-    if let Some(reference) = meta.owner_references.iter().flatten().find(|r| r.controller == Some(true)) {
-        let is_ours = claimant.owner.as_ref().is_some_and(|owner| owner.uid == reference.uid);
-        let words = format!("{} {}", reference.kind, reference.name);
-        let evidence = Evidence::new(Signal::ControllerReference, Tool::Controller, words);
-        return Verdict::new(if is_ours { Standing::Ours } else { Standing::Foreign }, vec![evidence]);
+    if let Some(reference) = controller {
+        let standing = if is_ours(&reference.uid) { Standing::Ours } else { Standing::Foreign };
+        return Verdict::new(standing, vec![Evidence::of_reference(reference)]);
     }
     if let Some(verdict) = ours(meta, claimant) {
         return verdict;

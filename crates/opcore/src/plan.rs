@@ -64,6 +64,10 @@ pub enum Write {
     /// Make exactly this object go away.
     Delete(Delete),
     /// Set annotations on exactly this object, or remove those without a value.
+    ///
+    /// Whose it is is not asked: this is for annotations that an object's owner documents for others to set, such as a
+    /// request to reconcile. Not for the object being reconciled, whose status would then be published onto a version
+    /// that is no more.
     Annotate {
         /// Exactly which object.
         target: Target,
@@ -77,7 +81,7 @@ pub enum Write {
 }
 
 /// An object to apply: its kind and the fields we want to own.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Apply {
     /// Its kind, as the API server addresses it.
     pub resource: ApiResource,
@@ -190,6 +194,13 @@ impl Apply {
     /// The object in words, `Kind namespace/name`.
     pub fn words(&self) -> String {
         words(&self.resource.kind, self.object.namespace().as_deref(), &self.object.name_any())
+    }
+}
+
+impl fmt::Debug for Apply {
+    /// Without the fields: they may be a Secret's, and this may end up in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Apply({})", self.words())
     }
 }
 

@@ -167,7 +167,11 @@ where
     tracing::info!(lease = %format!("{namespace}/{name}"), identity = election.identity(), "standing by");
     tokio::select! {
         () = election.win() => {}
-        () = asked(stopping.clone()) => return Ok(()),
+        () = asked(stopping.clone()) => {
+            // It may have been won in this very moment.
+            election.resign().await;
+            return Ok(());
+        }
     }
     metrics.leads(true);
     tracing::info!("leading");

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -10,6 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::health::Health;
 use crate::metrics::Metrics;
@@ -19,20 +22,29 @@ pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> 
     TcpListener::bind(address).await
 }
 
+/// Connections at a time, and how long one may last: probes and scrapes are few and short, and whoever else comes must
+/// not take the file descriptors that the API server's connections need.
+const CONNECTIONS: usize = 64;
+const LASTS: Duration = Duration::from_secs(30);
+
 /// Answers `/metrics`, `/healthz` and `/readyz` for as long as it is polled.
 pub(crate) async fn serve(listener: TcpListener, metrics: Metrics, health: Health) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
+        // The semaphore is never closed.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
         let connection = match listener.accept().await {
             Ok((connection, _)) => connection,
             Err(error) => {
                 // Out of file descriptors, say: the next connection may fare better.
                 tracing::debug!(%error, "a connection was not accepted");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         let (metrics, health) = (metrics.clone(), health.clone());
         tokio::spawn(async move {
+            let _place = place;
             let answers = service_fn(move |request| {
                 let answer = answer(&request, &metrics, &health);
                 async move { Ok::<_, Infallible>(answer) }
@@ -40,7 +52,7 @@ pub(crate) async fn serve(listener: TcpListener, metrics: Metrics, health: Healt
             // The timer ends connections that never send their request.
             let served =
                 http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(connection), answers);
-            if let Err(error) = served.await {
+            if let Ok(Err(error)) = tokio::time::timeout(LASTS, served).await {
                 tracing::debug!(%error, "a connection broke");
             }
         });

@@ -161,8 +161,13 @@ impl Known {
 /// An object as a kind of ours, or the reason why it cannot be read.
 pub(crate) fn parse<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
     let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
-    // By reference the error could not name the field's path; by string it can name the place.
-    serde_json::from_value(value).map_err(|error| error.to_string())
+    serde_json::from_value(value).map_err(|error| without_values(&error.to_string()))
+}
+
+/// An error of serde without the text that it quotes: that may be a secret, and this ends up in an Event.
+fn without_values(words: &str) -> String {
+    let parts = words.split('"').enumerate();
+    parts.map(|(n, part)| if n % 2 == 0 { part } else { "\"…\"" }).collect()
 }
 
 /// The delays between attempts to open a watch. kube's own grow to half a minute, which is long for a cluster that has
@@ -258,6 +263,14 @@ mod tests {
         assert_eq!(concerns.seen(key("page"), vec![key("b")]), [key("b"), key("a")]);
         assert_eq!(concerns.gone(&key("page")), [key("b")]);
         assert_eq!(concerns.gone(&key("page")), [] as [Key; 0]);
+    }
+
+    #[test]
+    fn an_object_that_does_not_fit_is_described_without_its_values() {
+        let mut secret = object("front");
+        secret.data = serde_json::json!({"data": "hunter2"});
+        let words = parse::<k8s_openapi::api::core::v1::ConfigMap>(secret).unwrap_err();
+        assert_eq!(words, "invalid type: string \"…\", expected a map");
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod ports;
 mod probe;
 mod process;
 mod progress;
+pub mod results;
 mod sandbox;
 mod scratch;
 mod state;

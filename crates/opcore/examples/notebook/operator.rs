@@ -134,9 +134,8 @@ fn tear_down(notebook: &Notebook, found: &Shelf, now: jiff::Timestamp) -> Decisi
     };
     let progress = teardown.advance(status.teardown.as_ref(), see, &finalizer::force(notebook), now);
     let mut plan = Plan::new();
-    for step in &progress.act {
-        plan.together(of_step(step).map(Write::delete));
-    }
+    // One stage: a delete that is refused in one step must not hold up another.
+    plan.together(progress.act.iter().flat_map(|step| of_step(step)).map(Write::delete));
     if progress.state == State::Released {
         plan.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
     }

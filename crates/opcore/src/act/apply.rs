@@ -3,79 +3,95 @@
 use std::collections::BTreeMap;
 
 use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
+use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, ValidationDirective};
 use kube::core::{ResourceExt, Status};
 use serde_json::json;
 
-use super::{Actor, Outcome, Refusal, RefusalReason, fields, refused};
+use super::{Actor, JUDGED_AT_MOST, Outcome, Refusal, RefusalReason, fields, refused};
 use crate::error::Error;
 use crate::ownership::{self, Standing, Verdict};
 use crate::plan::{Apply, Target};
 
 impl Actor<'_> {
+    /// Applies an object, judged anew as often as it changes under our hands, within reason.
     pub(super) async fn apply(&self, apply: &Apply) -> Result<Outcome, Error> {
+        for _ in 0..JUDGED_AT_MOST {
+            if let Some(outcome) = self.apply_as_judged(apply).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(Error::Stale(apply.words()))
+    }
+
+    /// Judges and applies, onto the very version that was judged: not its successor of the same name, not one that
+    /// changed hands, and not one that a new leader has written since. None when it changed in between.
+    async fn apply_as_judged(&self, apply: &Apply) -> Result<Option<Outcome>, Error> {
         let words = apply.words();
-        let name = apply.object.name_any();
         let api = self.api(&apply.resource, apply.object.namespace().as_deref());
-        let live = match api.get_opt(&name).await {
+        let live = match api.get_opt(&apply.object.name_any()).await {
             Ok(live) => live,
-            Err(error) => return refused(&words, error),
+            Err(error) => return refused(&words, error).map(Some),
         };
         let mut desired = self.stamped(&apply.object);
-        let Some(live) = live else { return self.create(&api, &words, &desired).await };
+        let Some(live) = live else { return self.create(&api, &words, &desired).await.map(Some) };
 
         let verdict = self.judge(&apply.resource, &live);
         if let Some(refusal) = refusal(&words, &verdict) {
-            return Ok(Outcome::Refused(refusal));
+            return Ok(Some(Outcome::Refused(refusal)));
         }
         if live.metadata.deletion_timestamp.is_some() {
             let message = format!("{words} is still being deleted; it will be made anew when it is gone.");
-            return Ok(Outcome::Refused(Refusal { reason: RefusalReason::Terminating, message }));
+            return Ok(Some(Outcome::Refused(Refusal { reason: RefusalReason::Terminating, message })));
         }
         if fields::is_applied(&value(&desired)?, &value(&live)?, &self.claimant.operator) {
-            return Ok(Outcome::Applied { object: Box::new(live), changed: false });
+            return Ok(Some(Outcome::Applied { object: Box::new(live), changed: false }));
         }
-        // Its successor of the same name was not judged.
         desired.metadata.uid.clone_from(&live.metadata.uid);
-        let answer = match self.send(&api, &desired, false).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                let conflicts = conflicts(&status);
-                if conflicts.is_empty() {
-                    return Err(Error::Stale(words));
-                }
-                let mend = verdict.standing == Standing::Ours
-                    && conflicts.values().all(|manager| ownership::is_person(manager));
-                if !mend {
-                    return Ok(Outcome::Refused(conflict(&words, &conflicts)));
-                }
-                tracing::info!(object = %words, fields = ?conflicts.keys(), "taking back fields that were edited by hand");
-                desired.metadata.resource_version.clone_from(&live.metadata.resource_version);
-                self.send(&api, &desired, true).await
+        desired.metadata.resource_version.clone_from(&live.metadata.resource_version);
+        let mut answer = self.send(&api, &desired, false).await;
+        if let Err(kube::Error::Api(status)) = &answer
+            && status.code == 409
+        {
+            let conflicts = conflicts(status);
+            if conflicts.is_empty() {
+                return Ok(None);
             }
-            answer => answer,
-        };
+            let by_hand = conflicts.iter().all(|conflict| ownership::is_person(&conflict.manager));
+            if verdict.standing != Standing::Ours || !by_hand {
+                return Ok(Some(Outcome::Refused(field_conflict(&words, &conflicts))));
+            }
+            tracing::info!(object = %words, ?conflicts, "taking back fields that were edited by hand");
+            answer = self.send(&api, &desired, true).await;
+        }
         match answer {
             Ok(object) => {
                 let changed = object.resource_version() != live.resource_version();
-                Ok(Outcome::Applied { object: Box::new(object), changed })
+                Ok(Some(Outcome::Applied { object: Box::new(object), changed }))
             }
-            Err(error) => refused(&words, error),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) => refused(&words, error).map(Some),
         }
     }
 
     /// Applies an object that was not there a moment ago. Apply has no precondition for that, so the answer tells whether
-    /// someone else was faster.
+    /// someone else was faster; then our fields are taken off again, marks included, or it would look like ours.
     async fn create(&self, api: &Api<DynamicObject>, words: &str, desired: &DynamicObject) -> Result<Outcome, Error> {
         let object = match self.send(api, desired, false).await {
             Ok(object) => object,
             Err(error) => return refused(words, error),
         };
         let others = object.metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
-        if let Some(other) = others.into_iter().find(|manager| *manager != self.claimant.operator) {
-            let message = format!("{words} was created by {other} at the same moment. Remove it from one of the two.");
-            return Ok(Outcome::Refused(Refusal { reason: RefusalReason::Foreign, message }));
-        }
-        Ok(Outcome::Applied { object: Box::new(object), changed: true })
+        let Some(other) = others.into_iter().find(|manager| *manager != self.claimant.operator) else {
+            return Ok(Outcome::Applied { object: Box::new(object), changed: true });
+        };
+        let mut nothing =
+            DynamicObject { data: json!({}), metadata: ObjectMeta::default(), types: desired.types.clone() };
+        nothing.metadata.name.clone_from(&desired.metadata.name);
+        nothing.metadata.namespace.clone_from(&desired.metadata.namespace);
+        nothing.metadata.uid.clone_from(&object.metadata.uid);
+        self.send(api, &nothing, false).await?;
+        let message = format!("{words} was created by {other} at the same moment. Remove it from one of the two.");
+        Ok(Outcome::Refused(Refusal { reason: RefusalReason::Foreign, message }))
     }
 
     async fn send(
@@ -118,11 +134,19 @@ impl Actor<'_> {
         target: &Target,
         annotations: &BTreeMap<String, Option<String>>,
     ) -> Result<Outcome, Error> {
-        let Some(live) = self.find(target).await? else { return Ok(Outcome::Gone) };
+        let live = match self.find(target).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return Ok(Outcome::Gone),
+            Err(error) => return refused(&target.to_string(), error),
+        };
         if annotations.iter().all(|(key, value)| live.annotations().get(key) == value.as_ref()) {
             return Ok(Outcome::Unchanged);
         }
-        let patch = json!({ "metadata": { "uid": target.uid, "annotations": annotations } });
+        let patch = json!({ "metadata": {
+            "uid": target.uid,
+            "resourceVersion": live.resource_version(),
+            "annotations": annotations,
+        }});
         let params = PatchParams { field_manager: Some(self.claimant.operator.clone()), ..PatchParams::default() };
         match self.target_api(target)?.patch(&target.name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => Ok(Outcome::Changed),
@@ -144,21 +168,28 @@ fn refusal(words: &str, verdict: &Verdict) -> Option<Refusal> {
     Some(Refusal { reason, message: format!("{words} was left alone: {verdict}. {cure}") })
 }
 
-/// The fields in conflict, each with the manager that has it.
-fn conflicts(status: &Status) -> BTreeMap<String, String> {
+/// A field that we want to set and another manager has.
+#[derive(Debug)]
+struct Conflict {
+    field: String,
+    manager: String,
+}
+
+/// The fields in conflict: a field that several managers have is several conflicts.
+fn conflicts(status: &Status) -> Vec<Conflict> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes
         .filter(|cause| cause.reason == "FieldManagerConflict")
         .map(|cause| {
             // conflict with "kubectl-edit" using apps/v1
             let manager = cause.message.split('"').nth(1).unwrap_or(&cause.message);
-            (cause.field.clone(), manager.to_owned())
+            Conflict { field: cause.field.clone(), manager: manager.to_owned() }
         })
         .collect()
 }
 
-fn conflict(words: &str, conflicts: &BTreeMap<String, String>) -> Refusal {
-    let fields: Vec<_> = conflicts.iter().map(|(field, manager)| format!("{field} (managed by {manager})")).collect();
+fn field_conflict(words: &str, conflicts: &[Conflict]) -> Refusal {
+    let fields: Vec<_> = conflicts.iter().map(|c| format!("{} (managed by {})", c.field, c.manager)).collect();
     let message = format!(
         "{words} was left alone: others manage {}. Remove the fields here, or have their managers let them go.",
         fields.join(", ")

@@ -3,20 +3,21 @@
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::core::ResourceExt;
 
-use super::{Actor, Outcome, Refusal, RefusalReason, refused};
+use super::{Actor, JUDGED_AT_MOST, Outcome, Refusal, RefusalReason, refused};
 use crate::error::Error;
 use crate::ownership::Standing;
 use crate::plan::{Delete, Dependants};
-
-/// How often an object that keeps changing is judged anew before the next reconcile has to.
-const JUDGED_AT_MOST: usize = 3;
 
 impl Actor<'_> {
     pub(super) async fn delete(&self, delete: &Delete) -> Result<Outcome, Error> {
         let target = &delete.target;
         let api = self.target_api(target)?;
         for _ in 0..JUDGED_AT_MOST {
-            let Some(live) = self.find(target).await? else { return Ok(Outcome::Gone) };
+            let live = match self.find(target).await {
+                Ok(Some(live)) => live,
+                Ok(None) => return Ok(Outcome::Gone),
+                Err(error) => return refused(&target.to_string(), error),
+            };
             if live.metadata.deletion_timestamp.is_some() {
                 return Ok(Outcome::Deleting);
             }
@@ -25,11 +26,11 @@ impl Actor<'_> {
                 return Err(Error::Stale(target.to_string()));
             }
             let verdict = self.judge(&target.resource, &live);
-            if !matches!(verdict.standing, Standing::Ours | Standing::Adoptable) {
+            if !verdict.may_delete() {
                 let message = format!("{target} was not deleted: {verdict}. If it is to go, its owner must delete it.");
                 let reason = match verdict.standing {
-                    Standing::Unowned => RefusalReason::Unowned,
-                    _ => RefusalReason::Foreign,
+                    Standing::Foreign => RefusalReason::Foreign,
+                    _ => RefusalReason::Unowned,
                 };
                 return Ok(Outcome::Refused(Refusal { reason, message }));
             }

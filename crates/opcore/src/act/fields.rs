@@ -55,7 +55,8 @@ fn metadata_matches(desired: &Value, live: &Value, owned: Option<&Value>) -> boo
 fn matches(desired: &Value, live: &Value, owned: &Value) -> bool {
     let Some(owned) = owned.as_object() else { return false };
     if owned.is_empty() {
-        return same(desired, live);
+        // Owned as a whole: what is in it beyond what we want may be what we wanted before.
+        return desired == live;
     }
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => {
@@ -69,6 +70,7 @@ fn matches(desired: &Value, live: &Value, owned: &Value) -> bool {
         (Value::Array(desired), Value::Array(live)) => {
             let elements = owned.iter().filter(|(key, _)| *key != ".");
             elements.clone().count() == desired.len()
+                && in_order(desired, live, elements.clone().map(|(key, _)| key.as_str()))
                 && elements.into_iter().all(|(key, owned)| {
                     let find = |list: &[Value]| list.iter().find(|element| is_element(key, element)).cloned();
                     match (find(desired), find(live)) {
@@ -96,18 +98,12 @@ fn is_element(key: &str, element: &Value) -> bool {
     }
 }
 
-/// Whether a value that is owned as a whole is there: inside it the server may have added defaults to objects, but
-/// never elements to lists.
-fn same(desired: &Value, live: &Value) -> bool {
-    match (desired, live) {
-        (Value::Object(desired), Value::Object(live)) => {
-            desired.iter().all(|(key, value)| live.get(key).is_some_and(|live| same(value, live)))
-        }
-        (Value::Array(desired), Value::Array(live)) => {
-            desired.len() == live.len() && desired.iter().zip(live).all(|(desired, live)| same(desired, live))
-        }
-        _ => desired == live,
-    }
+/// Whether the elements of these keys stand in the same order in both lists: an apply would restore ours.
+fn in_order<'a>(desired: &[Value], live: &[Value], keys: impl Iterator<Item = &'a str>) -> bool {
+    let place = |list: &[Value], key: &str| list.iter().position(|element| is_element(key, element));
+    let mut places: Vec<_> = keys.map(|key| (place(desired, key), place(live, key))).collect();
+    places.sort_unstable();
+    places.windows(2).all(|pair| pair[0].1 < pair[1].1)
 }
 
 #[cfg(test)]
@@ -175,6 +171,21 @@ mod tests {
         assert!(is_applied(&desired(&json!({"args": ["a", "b"]})), &live, "us"));
         assert!(!is_applied(&desired(&json!({"args": ["a"]})), &live, "us"));
         assert!(!is_applied(&desired(&json!({"args": ["b", "a"]})), &live, "us"));
+    }
+
+    #[test]
+    fn a_map_owned_as_a_whole_must_be_equal_or_a_key_that_we_no_longer_want_would_stay() {
+        let live = live(&json!({"f:selector": {}}), &json!({"selector": {"app": "a", "version": "v1"}}));
+        assert!(is_applied(&desired(&json!({"selector": {"app": "a", "version": "v1"}})), &live, "us"));
+        assert!(!is_applied(&desired(&json!({"selector": {"app": "a"}})), &live, "us"));
+    }
+
+    #[test]
+    fn the_order_of_our_own_elements_counts_and_that_of_others_does_not() {
+        let fields = json!({"f:env": {"k:{\"name\":\"A\"}": {"f:name": {}}, "k:{\"name\":\"B\"}": {"f:name": {}}}});
+        let live = live(&fields, &json!({"env": [{"name": "A"}, {"name": "theirs"}, {"name": "B"}]}));
+        assert!(is_applied(&desired(&json!({"env": [{"name": "A"}, {"name": "B"}]})), &live, "us"));
+        assert!(!is_applied(&desired(&json!({"env": [{"name": "B"}, {"name": "A"}]})), &live, "us"));
     }
 
     #[test]

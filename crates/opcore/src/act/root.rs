@@ -13,7 +13,7 @@ use crate::plan::{Target, Write};
 pub struct Root {
     target: Target,
     finalizers: Vec<String>,
-    pub(super) resource_version: String,
+    resource_version: String,
 }
 
 impl Root {
@@ -24,6 +24,16 @@ impl Root {
             finalizers: object.finalizers().to_vec(),
             resource_version: object.resource_version().unwrap_or_default(),
         }
+    }
+
+    /// The version that it has, as far as this process knows.
+    pub fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+
+    /// Whether no finalizer holds it.
+    pub(super) fn is_free(&self) -> bool {
+        self.finalizers.is_empty()
     }
 
     /// Changes the finalizers, on condition that the object is the very one that was read and nobody changed it since:

@@ -80,10 +80,9 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// None today; the result lets a `main` read as one expression.
+    /// When it cannot go on and the process should be started anew.
     pub async fn controller<O: Operator>(&self, operator: O) -> Result<(), Error> {
-        super::run(self.clone(), operator).await;
-        Ok(())
+        super::run(self.clone(), operator).await
     }
 
     /// The client. Reads are anyone's; writes belong to [`crate::act`].

@@ -1,7 +1,7 @@
 //! One object's way through the house: observe, decide, act, publish.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -14,112 +14,123 @@ use tracing::Instrument;
 
 use super::{Shared, at_least, is_cluster_scoped};
 use crate::act::{self, Actor, Refusal, RefusalReason, Root};
-use crate::conditions::{Conditions, Summary};
+use crate::conditions::{Condition, Conditions, Summary};
 use crate::error::{Class, Error};
 use crate::events;
 use crate::metrics::ReconcileResult;
-use crate::operator::{Decision, Next, Note, Operator};
+use crate::operator::{Decision, Next, Operator};
 use crate::ownership::{Claimant, Owner};
 use crate::queue::Key;
 use crate::watch;
 
 /// How a pass over an object ended.
 enum Pass {
-    Done(Next),
-    /// The status says what was refused; trying again may help once someone acted.
-    Refused,
+    /// As decided; the status says what was refused, if anything was.
+    Done { next: Next, refused: bool },
     /// The object is no longer there.
     Gone,
 }
 
+/// After this many failures in a row a status that says nothing of them would mislead: about half a minute.
+const TELLING_FAILURES: u32 = 5;
+
 /// Reconciles one object. Answers when to look at it again, if no event comes before.
 pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Option<Instant> {
     let kind = Shared::<O>::kind();
-    let metrics = shared.context.metrics();
     let started = Instant::now();
-    metrics.reconcile_started(&kind);
+    shared.context.metrics().reconcile_started(&kind);
     let span = tracing::info_span!("reconcile", %kind, object = %key);
+    let (result, next) = outcome(shared, key).instrument(span).await;
+    shared.context.metrics().reconcile_ended(&kind, result, started.elapsed());
+    next
+}
+
+async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileResult, Option<Instant>) {
     let deadline = shared.context.limits().reconcile;
-    let pass = AssertUnwindSafe(tokio::time::timeout(deadline, pass(shared, key)))
-        .catch_unwind()
-        .instrument(span.clone())
-        .await;
+    let pass = AssertUnwindSafe(tokio::time::timeout(deadline, pass(shared, key))).catch_unwind().await;
     let pass = match pass {
         Ok(Ok(pass)) => pass,
         Ok(Err(_)) => Err(Error::Deadline(deadline)),
         Err(panic) => Err(Error::Bug(panic_words(panic.as_ref()))),
     };
-    let mut backoff = shared.backoff.lock().unwrap_or_else(PoisonError::into_inner);
-    let (result, next) = match pass {
-        Ok(Pass::Done(next)) => {
-            backoff.succeeded(key);
+    match pass {
+        Ok(Pass::Done { next, refused: false }) => {
+            shared.backoff().succeeded(key);
             (ReconcileResult::Ok, until(next, shared.context.now()))
         }
+        Ok(Pass::Done { next, refused: true }) => {
+            let retry = Instant::now() + shared.backoff().failed(key);
+            // What was decided to wait for still comes: a deadline does not wait for a backoff.
+            let next = until(next, shared.context.now()).map_or(retry, |next| next.min(retry));
+            (ReconcileResult::Refused, Some(next))
+        }
         Ok(Pass::Gone) => {
-            backoff.succeeded(key);
-            forget(shared, key);
+            shared.backoff().succeeded(key);
             (ReconcileResult::Ok, None)
         }
-        Ok(Pass::Refused) => (ReconcileResult::Refused, Some(Instant::now() + backoff.failed(key))),
         Err(error) => {
-            let delay = backoff.failed(key).max(error.retry_after());
-            metrics.error(&kind, error.class());
-            span.in_scope(|| match error.class() {
+            let class = error.class();
+            shared.context.metrics().error(&Shared::<O>::kind(), class);
+            let (delay, failures) = {
+                let mut backoff = shared.backoff();
+                (backoff.failed(key).max(error.retry_after()), backoff.failures(key))
+            };
+            match class {
                 Class::Conflict => tracing::debug!(%error, ?delay, "will look again"),
                 Class::Bug => tracing::error!(%error, ?delay, "will try again"),
                 _ => tracing::warn!(%error, ?delay, "will try again"),
-            });
+            }
+            if failures >= TELLING_FAILURES || matches!(class, Class::Forbidden | Class::Invalid | Class::Bug) {
+                tell_failure(shared, key, &error).await;
+            }
             (ReconcileResult::Error, Some(Instant::now() + delay))
         }
-    };
-    metrics.reconcile_ended(&kind, result, started.elapsed());
-    next
+    }
 }
 
 async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error> {
     let Some(object) = current(shared, key).await? else { return Ok(Pass::Gone) };
     let (operator, context) = (&shared.operator, &shared.context);
-    let seen = match operator.observe(&object, context).await {
-        Ok(seen) => seen,
-        Err(error) => return failed(shared, &object, error).await,
-    };
+    let conditions_before = object.status().map_or(&[][..], Conditions::conditions);
+    show(shared, key, conditions_before);
+    let seen = operator.observe(&object, context).await?;
     let Decision { plan, mut status, notes, next } = operator.decide(&object, &seen, context.now());
 
     let claimant = claimant(context.operator(), object.as_ref());
     let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
-    let done = act::run(&actor, Some(Root::of(object.as_ref())), &plan).await?;
-    if let Some(version) =
-        done.root_version.as_ref().filter(|version| Some(*version) != object.resource_version().as_ref())
-    {
-        remember(shared, key, version);
+    let mut root = Root::of(object.as_ref());
+    let done = act::run(&actor, Some(&mut root), &plan).await;
+    if Some(root.resource_version()) != object.resource_version().as_deref() {
+        remember(shared, key, root.resource_version());
     }
-    let refusal = done.refusal().cloned();
-    if let Some(refusal) = &refusal {
+    let done = done?;
+    if done.gone {
+        return Ok(Pass::Gone);
+    }
+    operator.conclude(&mut status, &done, context.now());
+    let refusal = done.refusal();
+    if let Some(refusal) = refusal {
         summary_of(refusal).write(&mut status, object.meta().generation, context.now());
     }
-    let told = told(object.as_ref(), &status, notes);
     // Once released, the object may be gone, and there is nothing left to say in it.
     if !done.released {
-        publish(shared, &object, &status, done.root_version).await?;
+        publish(shared, &object, &status, root.resource_version()).await?;
     }
     let about = object.object_ref(&());
-    for note in &told {
-        context.events().tell(&about, note).await;
+    for note in events::of_transition(conditions_before, status.conditions()).into_iter().chain(notes) {
+        context.events().tell(&about, &note).await;
     }
-    Ok(if refusal.is_some() { Pass::Refused } else { Pass::Done(next) })
-}
-
-/// What is worth an Event: the change of `Ready`, and what the decision has to say besides.
-fn told<K: HasStatus<Status: Conditions>>(object: &K, status: &K::Status, notes: Vec<Note>) -> Vec<Note> {
-    let before = object.status().map_or(&[][..], Conditions::conditions);
-    events::of_transition(before, status.conditions()).into_iter().chain(notes).collect()
+    Ok(Pass::Done { next, refused: refusal.is_some() })
 }
 
 /// The object as this process knows it, or as it is, where this process wrote something that has not yet come back.
 async fn current<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Option<Arc<O::Object>>, Error> {
-    let Some(cached) = shared.cache.get(key) else { return Ok(None) };
+    let Some(cached) = shared.cache.get(key) else {
+        forget(shared, key);
+        return Ok(None);
+    };
     let behind = {
-        let mut written = shared.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = shared.written();
         let version = cached.resource_version().unwrap_or_default();
         let behind = written.get(key).is_some_and(|written| !at_least(&version, written));
         if !behind {
@@ -130,27 +141,33 @@ async fn current<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Option<Ar
     if !behind {
         return Ok(Some(cached));
     }
+    // Gone, or unreadable by now: either way the watch will say so, and until then nothing is decided on the old one.
     let Some(object) = api(shared, key).get_opt(&key.name).await? else { return Ok(None) };
-    let object = watch::parse(object).map_err(Error::Bug)?;
-    Ok(Some(Arc::new(object)))
+    Ok(watch::parse(object).ok().map(Arc::new))
 }
 
-/// An error that only a person can end belongs into the status; any other is worth another try and nothing more.
-async fn failed<O: Operator>(shared: &Shared<O>, object: &O::Object, error: Error) -> Result<Pass, Error> {
-    let reason = match error.class() {
-        Class::Forbidden => RefusalReason::Forbidden,
-        Class::Invalid => RefusalReason::Invalid,
-        _ => return Err(error),
+/// Puts a failure into the status, where it can be put: someone may have to act, and a status that still says `Ready`
+/// would keep them from it.
+async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) {
+    let Ok(Some(object)) = current(shared, key).await else { return };
+    let summary = match error.class() {
+        Class::Forbidden => Summary::stalled(RefusalReason::Forbidden.as_str(), error.to_string()),
+        Class::Invalid => Summary::stalled(RefusalReason::Invalid.as_str(), error.to_string()),
+        Class::Bug => Summary::stalled("InternalError", error.to_string()),
+        _ => Summary::reconciling("Retrying", error.to_string()),
     };
     let mut status = object.status().cloned().unwrap_or_default();
-    let refusal = Refusal { reason, message: error.to_string() };
-    summary_of(&refusal).write(&mut status, object.meta().generation, shared.context.now());
-    let told = told(object, &status, Vec::new());
-    publish(shared, object, &status, None).await?;
-    for note in &told {
-        shared.context.events().tell(&object.object_ref(&()), note).await;
+    let before = status.conditions().to_vec();
+    summary.write(&mut status, object.meta().generation, shared.context.now());
+    let version = object.resource_version().unwrap_or_default();
+    match publish(shared, &object, &status, &version).await {
+        Ok(()) => {
+            if let Some(note) = events::of_transition(&before, status.conditions()) {
+                shared.context.events().tell(&object.object_ref(&()), &note).await;
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the failure could not be put into the status"),
     }
-    Err(error)
 }
 
 fn summary_of(refusal: &Refusal) -> Summary {
@@ -166,11 +183,9 @@ async fn publish<O: Operator>(
     shared: &Shared<O>,
     object: &O::Object,
     status: &<O::Object as HasStatus>::Status,
-    version: Option<String>,
+    version: &str,
 ) -> Result<(), Error> {
     let key = Key::of(object);
-    let namespace = key.namespace.as_deref().unwrap_or_default();
-    shared.context.metrics().conditions(&Shared::<O>::kind(), namespace, &key.name, status.conditions());
     let json = |status: Option<&<O::Object as HasStatus>::Status>| {
         serde_json::to_value(status).map_err(|error| Error::Bug(format!("a status that is no JSON: {error}")))
     };
@@ -180,13 +195,14 @@ async fn publish<O: Operator>(
         return Ok(());
     }
     let patch = json!({
-        "metadata": { "uid": object.uid(), "resourceVersion": version.or_else(|| object.resource_version()) },
+        "metadata": { "uid": object.uid(), "resourceVersion": version },
         "status": difference,
     });
     let params = PatchParams { field_manager: Some(shared.context.operator().to_owned()), ..PatchParams::default() };
     match api(shared, &key).patch_status(&key.name, &params, &Patch::Merge(&patch)).await {
         Ok(object) => {
             remember(shared, &key, &object.resource_version().unwrap_or_default());
+            show(shared, &key, status.conditions());
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
@@ -209,11 +225,18 @@ fn difference(old: &Value, new: &Value) -> Value {
 }
 
 fn remember<O: Operator>(shared: &Shared<O>, key: &Key, version: &str) {
-    shared.written.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), version.to_owned());
+    shared.written().insert(key.clone(), version.to_owned());
 }
 
+/// Publishes an object's conditions as metrics.
+fn show<O: Operator>(shared: &Shared<O>, key: &Key, conditions: &[Condition]) {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    shared.context.metrics().conditions(&Shared::<O>::kind(), namespace, &key.name, conditions);
+}
+
+/// The watch says that the object is gone.
 fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
-    shared.written.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    shared.written().remove(key);
     shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
 }
 

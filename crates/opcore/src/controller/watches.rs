@@ -1,5 +1,6 @@
 //! Which changes concern which objects.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -80,7 +81,14 @@ async fn follow(
     let mut changes = std::pin::pin!(changes);
     while let Some(change) = changes.next().await {
         let wake = match change {
-            Change::Seen(object) => concerns.seen(Key::of(&object), whom(&object)),
+            Change::Seen(object) => {
+                // One odd object must not end the watch on all the others.
+                let whom = std::panic::catch_unwind(AssertUnwindSafe(|| whom(&object))).unwrap_or_else(|_| {
+                    tracing::error!(object = %Key::of(&object), "a fault in this program: whom it concerns cannot be told");
+                    Vec::new()
+                });
+                concerns.seen(Key::of(&object), whom)
+            }
             Change::Gone(key) => concerns.gone(&key),
             Change::Synced => {
                 first.came();
@@ -126,7 +134,7 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope) {
                     Ok(object) => shared.cache.put(object),
                     Err(reason) => {
                         shared.cache.remove(&key);
-                        unreadable(&shared, &key, &reference, &reason).await;
+                        unreadable(&shared, &key, reference, &reason);
                     }
                 }
                 shared.wakes.wake(&key);
@@ -144,13 +152,15 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope) {
 }
 
 /// An object whose fields do not fit the type: an old version, or a CRD without a schema. It is left alone.
-async fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, about: &ObjectReference, reason: &str) {
+fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, about: ObjectReference, reason: &str) {
     tracing::warn!(kind = %Shared::<O>::kind(), object = %key, "an object cannot be read and is left alone: {reason}");
     shared.context.metrics().error(&Shared::<O>::kind(), crate::error::Class::Invalid);
     let message =
         format!("This object cannot be read and is left alone: {reason}. Correct it, and it will be taken up.");
     let note = Note { warning: true, reason: "Unreadable".to_owned(), message };
-    shared.context.events().tell(about, &note).await;
+    // Not awaited here: the watch goes on with the others.
+    let events = shared.context.events().clone();
+    tokio::spawn(async move { events.tell(&about, &note).await });
 }
 
 fn reference(resource: &ApiResource, object: &DynamicObject) -> ObjectReference {

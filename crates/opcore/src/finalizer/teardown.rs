@@ -28,6 +28,8 @@ pub enum Yield {
     Blocked {
         /// The objects in the way, named as a person would look them up.
         by: Vec<String>,
+        /// When to look again, if no watch would tell.
+        retry: Option<Timestamp>,
     },
 }
 
@@ -36,7 +38,7 @@ impl Yield {
         match self {
             Self::Done => None,
             Self::Pending { reason, .. } => Some(reason.clone()),
-            Self::Blocked { by } => Some(format!("blocked by {}", by.join(", "))),
+            Self::Blocked { by, .. } => Some(format!("blocked by {}", by.join(", "))),
         }
     }
 }
@@ -102,6 +104,11 @@ impl Step {
     pub fn within(mut self, deadline: Duration) -> Self {
         self.within = Some(deadline);
         self
+    }
+
+    /// Whether all that it comes after is over.
+    fn may_begin(&self, record: &TeardownRecord) -> bool {
+        self.after.iter().all(|name| record.step(name).is_some_and(|before| before.phase.is_over()))
     }
 
     /// What happens when its time is up, if not what the whole graph says.
@@ -296,6 +303,8 @@ impl Teardown {
             let record = match was.map_or(StepPhase::Waiting, |was| was.phase) {
                 StepPhase::Done | StepPhase::Leaked => was.cloned(),
                 StepPhase::Waiting => None,
+                // The graph has changed since, and puts something before it: it waits again.
+                StepPhase::Running if !step.may_begin(&progress.record) => None,
                 StepPhase::Running => was.map(|was| {
                     let seen = observe(&step.name);
                     let pass = self.run(step, was, &seen, started_at, force, now);
@@ -305,7 +314,7 @@ impl Teardown {
                     if pass.stopped {
                         stopped.push(step.name.clone());
                     }
-                    if let (Yield::Blocked { by }, StepPhase::Running) = (seen, pass.record.phase) {
+                    if let (Yield::Blocked { by, .. }, StepPhase::Running) = (seen, pass.record.phase) {
                         blocked_by.extend(by);
                     }
                     progress.next = earliest(progress.next, pass.next);
@@ -315,6 +324,16 @@ impl Teardown {
             let record = record.unwrap_or_else(|| Self::begin(step, &progress.record, force, now));
             if record.phase == StepPhase::Leaked && was.is_none_or(|was| was.phase != StepPhase::Leaked) {
                 progress.gave_up.push(step.name.clone());
+            }
+            progress.record.steps.push(record);
+        }
+        for unknown in published.iter().flat_map(|record| &record.steps).filter(|step| !self.has(&step.name)) {
+            let record = Self::carry(unknown, force, now);
+            if record.phase != unknown.phase {
+                progress.gave_up.push(record.name.clone());
+            }
+            if !record.phase.is_over() {
+                stopped.push(record.name.clone());
             }
             progress.record.steps.push(record);
         }
@@ -331,7 +350,28 @@ impl Teardown {
     }
 
     fn is_over(&self, record: &TeardownRecord) -> bool {
-        self.steps.iter().all(|step| record.step(&step.name).is_some_and(|was| was.phase.is_over()))
+        let all_known = self.steps.iter().all(|step| record.step(&step.name).is_some());
+        all_known && record.steps.iter().all(|was| was.phase.is_over())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.steps.iter().any(|step| step.name == name)
+    }
+
+    /// A recorded step that this version of the program does not know. What it left behind stays recorded; what it had
+    /// begun, only a person can judge.
+    fn carry(was: &StepRecord, force: &Force, now: Timestamp) -> StepRecord {
+        let mut record = was.clone();
+        match was.phase {
+            StepPhase::Done | StepPhase::Leaked => {}
+            _ if force.covers(&was.name) => {
+                record.phase = StepPhase::Leaked;
+                record.finished_at = Some(now);
+                record.message = Some("given up by annotation: this version does not know the step".to_owned());
+            }
+            _ => record.message = Some("this version does not know the step; give it up by annotation".to_owned()),
+        }
+        record
     }
 
     /// One pass over a running step.
@@ -359,9 +399,11 @@ impl Teardown {
             .min();
         let expired = deadline.is_some_and(|deadline| deadline <= now);
         let policy = step.on_expiry.unwrap_or(self.on_expiry);
+        // A step that begins when the time of the whole is up already still gets a chance to act.
+        let has_acted = was.message.is_some();
         let forced_by = if force.covers(&step.name) {
             Some("given up by annotation")
-        } else if expired && policy == OnExpiry::Force {
+        } else if expired && has_acted && policy == OnExpiry::Force {
             Some("given up when its time was up")
         } else {
             None
@@ -376,7 +418,7 @@ impl Teardown {
         record.overdue = expired;
         let stopped = expired && policy == OnExpiry::Manual;
         let retry = match seen {
-            Yield::Pending { retry, .. } if !stopped => *retry,
+            Yield::Pending { retry, .. } | Yield::Blocked { retry, .. } if !stopped => *retry,
             _ => None,
         };
         let next = earliest(retry, deadline.filter(|_| !expired));
@@ -391,7 +433,7 @@ impl Teardown {
             record.phase = StepPhase::Leaked;
             record.finished_at = Some(now);
             record.message = Some("given up by annotation before it began".to_owned());
-        } else if step.after.iter().all(|name| so_far.step(name).is_some_and(|before| before.phase.is_over())) {
+        } else if step.may_begin(so_far) {
             record.phase = StepPhase::Running;
             record.started_at = Some(now);
         } else {

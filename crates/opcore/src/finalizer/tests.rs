@@ -100,20 +100,25 @@ fn a_deadline_counts_from_the_published_start_and_is_announced() {
 }
 
 #[test]
-fn the_deadline_of_the_whole_counts_too() {
+fn the_deadline_of_the_whole_counts_too_and_every_step_gets_a_chance() {
     let teardown =
         Teardown::graph([step("a"), step("b").after(["a"])]).unwrap().within(secs(60)).on_expiry(OnExpiry::Force);
-    let first = teardown.advance(None, pending, &Force::None, at(0));
-    let second = teardown.advance(Some(&first.record), pending, &Force::None, at(60));
-    assert_eq!(phases(&second), [("a", StepPhase::Leaked), ("b", StepPhase::Running)]);
-    let third = teardown.advance(Some(&second.record), pending, &Force::None, at(60));
-    assert_eq!(phases(&third), [("a", StepPhase::Leaked), ("b", StepPhase::Leaked)]);
-    assert_eq!(third.notes()[0].message, "b: given up when its time was up: still there");
+    let pass = |record: Option<&TeardownRecord>, second| teardown.advance(record, pending, &Force::None, at(second));
+    let first = pass(None, 0);
+    let second = pass(Some(&first.record), 1);
+    let third = pass(Some(&second.record), 60);
+    assert_eq!(phases(&third), [("a", StepPhase::Leaked), ("b", StepPhase::Running)]);
+    let fourth = pass(Some(&third.record), 61);
+    assert_eq!((fourth.act.as_slice(), phases(&fourth)[1].1), (["b".to_owned()].as_slice(), StepPhase::Running));
+    let fifth = pass(Some(&fourth.record), 61);
+    assert_eq!(phases(&fifth), [("a", StepPhase::Leaked), ("b", StepPhase::Leaked)]);
+    assert_eq!(fifth.notes()[0].message, "b: given up when its time was up: still there");
 }
 
 #[test]
 fn blocked_names_what_is_in_the_way() {
-    let blocked = |_: &str| Yield::Blocked { by: vec!["Pod shop/front".to_owned(), "Pod shop/back".to_owned()] };
+    let blocked =
+        |_: &str| Yield::Blocked { by: vec!["Pod shop/front".to_owned(), "Pod shop/back".to_owned()], retry: None };
     let first = stack().advance(None, blocked, &Force::None, at(0));
     let second = stack().advance(Some(&first.record), blocked, &Force::None, at(1));
     assert_eq!(second.words(), ("TeardownBlocked", "Tearing down waits for Pod shop/front, Pod shop/back.".to_owned()));
@@ -170,6 +175,30 @@ fn a_graph_that_gained_a_step_since_it_was_recorded_takes_it_too() {
     let next = new.advance(Some(&done.record), pending, &Force::None, at(2));
     assert_eq!(next.state, State::Running);
     assert_eq!(phases(&next), [("a", StepPhase::Done), ("b", StepPhase::Running)]);
+}
+
+#[test]
+fn a_graph_that_lost_a_step_since_it_was_recorded_forgets_nothing() {
+    let old = Teardown::graph([step("a"), step("b").after(["a"])]).unwrap();
+    let first = old.advance(None, pending, &Force::None, at(0));
+    let leaked = old.advance(Some(&first.record), pending, &Force::Step("a".to_owned()), at(1));
+    let new = Teardown::graph([step("c")]).unwrap();
+    let next = new.advance(Some(&leaked.record), |_| Yield::Done, &Force::None, at(2));
+    assert_eq!(next.record.leaked().next().map(|step| step.name.as_str()), Some("a"));
+    // What the old version had begun and this one does not know, only a person can judge.
+    let done = new.advance(Some(&next.record), |_| Yield::Done, &Force::None, at(3));
+    assert_eq!(done.state, State::Stopped { steps: vec!["b".to_owned()] });
+    let given_up = new.advance(Some(&done.record), |_| Yield::Done, &Force::All, at(4));
+    assert_eq!(new.advance(Some(&given_up.record), pending, &Force::All, at(5)).state, State::Released);
+}
+
+#[test]
+fn a_running_step_waits_again_when_the_graph_now_puts_something_before_it() {
+    let first = Teardown::graph([step("a")]).unwrap().advance(None, pending, &Force::None, at(0));
+    let new = Teardown::graph([step("before"), step("a").after(["before"])]).unwrap();
+    let next = new.advance(Some(&first.record), pending, &Force::None, at(1));
+    assert!(next.act.is_empty());
+    assert_eq!(phases(&next), [("before", StepPhase::Running), ("a", StepPhase::Waiting)]);
 }
 
 #[test]

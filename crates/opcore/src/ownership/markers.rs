@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use serde_json::Value;
 
 use super::Subject;
@@ -99,6 +99,11 @@ pub struct Evidence {
 impl Evidence {
     pub(super) fn new(signal: Signal, tool: Tool, name: impl Into<String>) -> Self {
         Self { signal, tool, name: name.into() }
+    }
+
+    pub(super) fn of_reference(reference: &OwnerReference) -> Self {
+        let words = format!("{} {}", reference.kind, reference.name);
+        Self::new(Signal::ControllerReference, Tool::Controller, words)
     }
 }
 

@@ -201,6 +201,25 @@ fn even_a_contract_that_gives_a_kind_to_our_operator_does_not_give_it_anothers_o
 }
 
 #[test]
+fn a_contract_does_not_give_away_what_a_controller_made_for_another_object() {
+    let pod = "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: front, uid: x, controller: true}]";
+    let verdict = judge(Subject { group: "", kind: "Pod", meta: &meta(pod) }, &claimant(), Some(&contract()));
+    assert_eq!(verdict.standing, Standing::Foreign);
+}
+
+#[test]
+fn what_is_merely_offered_may_be_taken_over_but_not_deleted() {
+    let predecessor = "labels: {opcore.dev/operator: wave-orchestrator, opcore.dev/owner-uid: old-uid}\n\
+                       annotations: {opcore.dev/owner: WavePlan/fleet}";
+    assert!(verdict(predecessor).may_delete());
+    assert!(verdict("labels: {opcore.dev/owner-uid: uid-of-fleet}").may_delete());
+    assert!(!verdict("annotations: {opcore.dev/adopt: 'true'}").may_delete());
+    assert!(!verdict("").may_delete());
+    let given = judge(Subject { group: "", kind: "ConfigMap", meta: &meta("") }, &claimant(), Some(&contract()));
+    assert!(given.standing == Standing::Adoptable && !given.may_delete());
+}
+
+#[test]
 fn selectors_leave_cluster_scoped_objects_out_when_they_name_namespaces() {
     let select = Selector { namespaces: vec!["*".to_owned()], ..Selector::default() };
     let meta = ObjectMeta { name: Some("front".to_owned()), ..ObjectMeta::default() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use opcore::act::{self, Actor, Done, Outcome, RefusalReason, Root};
 use opcore::ownership::{Claimant, Owner};
@@ -190,9 +190,9 @@ async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_rea
     // Another finalizer arrived in the meantime: replacing the list would lose it.
     let theirs = json!({"metadata": {"finalizers": ["example.opcore.dev/theirs"]}});
     let now = stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
-    let error = act::run(&actor, Some(Root::of(&old)), &add).await.unwrap_err();
+    let error = act::run(&actor, Some(&mut Root::of(&old)), &add).await.unwrap_err();
     assert!(matches!(error, Error::Stale(_)), "{error}");
-    act::run(&actor, Some(Root::of(&now)), &add).await.unwrap();
+    act::run(&actor, Some(&mut Root::of(&now)), &add).await.unwrap();
     let both = stage.maps().get("front").await.unwrap();
     assert_eq!(both.finalizers(), ["example.opcore.dev/theirs", "example.opcore.dev/ours"]);
 
@@ -205,7 +205,7 @@ async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_rea
     successor.metadata.finalizers = Some(vec!["example.opcore.dev/ours".to_owned()]);
     stage.maps().create(&PostParams::default(), &successor).await.unwrap();
     let remove: Plan = [Write::RemoveFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
-    let error = act::run(&actor, Some(Root::of(&both)), &remove).await.unwrap_err();
+    let error = act::run(&actor, Some(&mut Root::of(&both)), &remove).await.unwrap_err();
     assert!(matches!(error, Error::Stale(_)), "{error}");
     assert_eq!(stage.maps().get("front").await.unwrap().finalizers(), ["example.opcore.dev/ours"]);
 }
@@ -260,4 +260,85 @@ async fn a_write_whose_answer_was_lost_after_the_commit_can_be_repeated() {
     assert!(act(&client, [Write::delete(&committed)]).await.is_err());
     proxy.rule(|_| Fate::Pass);
     assert_eq!(act(&client, [Write::delete(&committed)]).await.unwrap().outcomes, [Outcome::Gone]);
+}
+
+#[tokio::test]
+async fn a_field_that_a_person_and_a_tool_share_is_the_tools() {
+    let stage = Stage::new("act").await;
+    let write = apply(&stage, "front", &[("a", "1")]);
+    act(&stage.client, [write.clone()]).await.unwrap();
+    for manager in ["autoscaler", "kubectl-edit"] {
+        let shared = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "theirs"}});
+        stage.maps().patch("front", &PatchParams::apply(manager).force(), &Patch::Apply(&shared)).await.unwrap();
+    }
+    let done = act(&stage.client, [write]).await.unwrap();
+    assert_eq!(refusal(&done).0, RefusalReason::FieldConflict);
+    assert_eq!(stage.maps().get("front").await.unwrap().data.unwrap()["a"], "theirs");
+}
+
+#[tokio::test]
+async fn an_object_that_another_tool_creates_at_the_same_moment_is_left_to_it_without_a_trace() {
+    let stage = Stage::new("act").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let client = Client::try_from(proxy.config()).unwrap();
+    let mut first = true;
+    proxy.rule(move |passed| if passed.writes() && std::mem::take(&mut first) { Fate::Hold } else { Fate::Pass });
+    let plan = [apply(&stage, "front", &[("a", "ours")])];
+    let racing = tokio::spawn(async move { act(&client, plan).await });
+    proxy.until_held(1).await;
+    let mut theirs = map(&stage, "front", &[("b", "theirs")]);
+    theirs.metadata.labels = Some([("kustomize.toolkit.fluxcd.io/name".to_owned(), "apps".to_owned())].into());
+    let by_flux = PostParams { field_manager: Some("kustomize-controller".to_owned()), ..PostParams::default() };
+    stage.maps().create(&by_flux, &theirs).await.unwrap();
+    proxy.release(1);
+    let done = racing.await.unwrap().unwrap();
+    assert_eq!(refusal(&done).0, RefusalReason::Foreign);
+    let live = stage.maps().get("front").await.unwrap();
+    assert!(live.labels().keys().all(|label| !label.starts_with("opcore.dev/")), "{:?}", live.labels());
+    assert_eq!(live.data.unwrap().into_keys().collect::<Vec<_>>(), ["b"]);
+    // And so it is still theirs the next time.
+    let done = act(&stage.client, [apply(&stage, "front", &[("a", "ours")])]).await.unwrap();
+    assert_eq!(refusal(&done).0, RefusalReason::Foreign);
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_longer_wanted_goes_from_a_map_that_is_owned_as_a_whole() {
+    use k8s_openapi::api::core::v1::Service;
+    let stage = Stage::new("act").await;
+    let services: Api<Service> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let service = |selector: serde_json::Value| {
+        let service = json!({
+            "metadata": {"name": "front", "namespace": stage.namespace},
+            "spec": {"selector": selector, "ports": [{"name": "web", "port": 80, "protocol": "TCP"}]},
+        });
+        Write::apply(&serde_json::from_value::<Service>(service).unwrap()).unwrap()
+    };
+    act(&stage.client, [service(json!({"app": "a", "version": "v1"}))]).await.unwrap();
+    act(&stage.client, [service(json!({"app": "a"}))]).await.unwrap();
+    let selector = services.get("front").await.unwrap().spec.unwrap().selector.unwrap();
+    assert_eq!(selector.into_keys().collect::<Vec<_>>(), ["app"]);
+    let done = act(&stage.client, [service(json!({"app": "a"}))]).await.unwrap();
+    assert!(matches!(done.outcomes[..], [Outcome::Applied { changed: false, .. }]), "{done:?}");
+}
+
+#[tokio::test]
+async fn what_the_server_finds_invalid_is_told_without_the_values_that_it_quotes() {
+    use k8s_openapi::api::batch::v1::Job;
+    let stage = Stage::new("act").await;
+    let job = |secret: &str| {
+        let container = json!({"name": "c", "image": "none", "env": [{"name": "TOKEN", "value": secret}]});
+        let job = json!({
+            "metadata": {"name": "front", "namespace": stage.namespace},
+            "spec": {"suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        });
+        Write::apply(&serde_json::from_value::<Job>(job).unwrap()).unwrap()
+    };
+    act(&stage.client, [job("hunter2")]).await.unwrap();
+    let plan = [job("hunter3")];
+    let done = act(&stage.client, plan.clone()).await.unwrap();
+    let (reason, message) = refusal(&done);
+    assert_eq!(reason, RefusalReason::Invalid);
+    assert!(message.contains("spec.template") && message.contains("immutable"), "{message}");
+    let everything_printed = format!("{message} {done:?} {plan:?}");
+    assert!(!everything_printed.contains("hunter"), "{everything_printed}");
 }

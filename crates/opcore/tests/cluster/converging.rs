@@ -8,7 +8,7 @@ use opcore::{Context, Decision, Error, Operator};
 use serde_json::json;
 
 use crate::notebook::{Notebook, Notebooks, Shelf};
-use crate::proxy::Proxy;
+use crate::proxy::{Fate, Proxy};
 use crate::stage::{Running, Settings, Stage, eventually};
 
 /// The notebook operator, with a decision that panics for some.
@@ -181,6 +181,7 @@ async fn an_event_is_told_once_when_an_object_becomes_ready_and_its_metrics_go_w
     stage.gone("diary", &notebook.uid().unwrap()).await;
     let written = events(&stage, "diary").await.into_iter().filter(|event| event.reason.as_deref() == Some("Written"));
     assert_eq!(written.map(|event| event.series).collect::<Vec<_>>(), [None]);
+    running.until("the series are gone", |metrics| !metrics.contains(series)).await;
     running.stop().await;
 }
 
@@ -203,6 +204,80 @@ async fn two_processes_that_both_believe_to_lead_do_not_undo_each_others_work() 
     }
     one.stop().await;
     other.stop().await;
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_told_in_status() {
+    let stage = Stage::new("converge").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let running = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    proxy.rule(|passed| {
+        let lists_maps = passed.method == "GET" && passed.path.ends_with("/configmaps") && !passed.watch;
+        if lists_maps { Fate::Answer(403) } else { Fate::Pass }
+    });
+    let poke = json!({"metadata": {"annotations": {"opcore.dev/requestedAt": "now"}}});
+    stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&poke)).await.unwrap();
+    let forbidden = |notebook: &Notebook| {
+        let ready = notebook.status.as_ref().and_then(|status| conditions::find(&status.conditions, READY));
+        ready.is_some_and(|ready| ready.status == "False" && ready.reason == "Forbidden")
+    };
+    eventually(&stage.notebooks(), "diary", "told that a right is missing", forbidden).await;
+    proxy.rule(|_| Fate::Pass);
+    stage.ready("diary").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_made_for_an_object_that_vanished_before_it_was_guarded() {
+    let stage = Stage::new("converge").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    proxy.rule(
+        |passed| if passed.method == "PATCH" && passed.path.ends_with("/diary") { Fate::Hold } else { Fate::Pass },
+    );
+    let running = stage.run_at(proxy.config());
+    let notebook = stage.write("diary", &[("monday", "rain")]).await;
+    proxy.until_held(1).await;
+    stage.delete("diary").await;
+    stage.gone("diary", &notebook.uid().unwrap()).await;
+    proxy.release(1);
+    proxy.until("the finalizer is refused", |passed| passed.iter().any(|p| p.writes() && p.code == Some(404))).await;
+    running.stop().await;
+    assert_eq!(stage.pages("diary").await, [""; 0]);
+    let others = proxy.writes().into_iter().filter(|write| !write.path.ends_with("/diary")).collect::<Vec<_>>();
+    assert_eq!(others, []);
+}
+
+#[tokio::test]
+async fn a_write_in_flight_when_leadership_changes_cannot_undo_the_new_leaders() {
+    let stage = Stage::new("converge").await;
+    stage.write("diary", &[("monday", "rain")]).await;
+    let first = stage.run();
+    stage.ready("diary").await;
+    first.stop().await;
+    // The old leader decides on the second text, and its write is on the way.
+    let text = |text: &str| json!({"spec": {"pages": {"monday": text}}});
+    let (notebooks, params) = (stage.notebooks(), PatchParams::default());
+    notebooks.patch("diary", &params, &Patch::Merge(text("second"))).await.unwrap();
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    proxy.rule(|passed| {
+        if passed.method == "PATCH" && passed.path.ends_with("/diary-monday") { Fate::Hold } else { Fate::Pass }
+    });
+    let old = stage.run_at(proxy.config());
+    proxy.until_held(1).await;
+    // The new leader takes the second text, and then the third.
+    let new = stage.run();
+    stage.ready("diary").await;
+    notebooks.patch("diary", &params, &Patch::Merge(text("third"))).await.unwrap();
+    stage.ready("diary").await;
+    let written = stage.maps().get("diary-monday").await.unwrap();
+    assert_eq!(written.data.as_ref().unwrap()["text"], "third");
+    proxy.release(1);
+    proxy.until("the old write is refused", |passed| passed.iter().any(|p| p.writes() && p.code == Some(409))).await;
+    old.crash().await;
+    assert_eq!(stage.maps().get("diary-monday").await.unwrap().resource_version(), written.resource_version());
+    new.stop().await;
 }
 
 async fn events(stage: &Stage, about: &str) -> Vec<Event> {

@@ -238,3 +238,51 @@ async fn a_process_that_does_not_lead_reads_and_never_writes() {
     assert_eq!(error.class(), Class::LeadershipLost, "{error}");
     assert_eq!(proxy.writes(), [], "the write was stopped before it was sent");
 }
+
+#[tokio::test]
+async fn no_more_objects_are_worked_on_at_once_than_allowed() {
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    // The first write of each notebook puts its finalizer on.
+    proxy.rule(|passed| {
+        let guards =
+            passed.method == "PATCH" && passed.path.contains("/notebooks/") && !passed.path.ends_with("/status");
+        if guards { Fate::Hold } else { Fate::Pass }
+    });
+    for n in 0..6 {
+        stage.write(&format!("diary-{n}"), &[("monday", "rain")]).await;
+    }
+    let limits = Limits { concurrency: 2, reconcile: Duration::from_mins(10), ..Limits::default() };
+    let settings = Settings { limits, request_deadline: Duration::from_mins(10) };
+    let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
+    proxy.until_held(2).await;
+    running.until("four wait", |text| text.contains("opcore_queue_depth{kind=\"Notebook\"} 4")).await;
+    assert_eq!(proxy.held(), 2, "more than two were worked on at once");
+    proxy.release(100);
+    for n in 0..6 {
+        stage.ready(&format!("diary-{n}")).await;
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn one_renewal_that_hangs_does_not_cost_the_lead() {
+    use opcore::election::{Election, Timing};
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let mut config = proxy.config();
+    config.default_retry = false;
+    let timing = Timing::lasting(Duration::from_secs(6));
+    let mut election = Election::new(Client::try_from(config).unwrap(), &stage.namespace, "lease", timing);
+    let leadership = election.leadership();
+    election.win().await;
+    let mut hang = true;
+    proxy.rule(move |passed| if passed.writes() && std::mem::take(&mut hang) { Fate::Hang } else { Fate::Pass });
+    proxy.take();
+    let renewed = |passed: &[Passed]| passed.iter().filter(|p| p.method == "PUT" && p.code == Some(200)).count() >= 4;
+    tokio::select! {
+        lost = election.keep() => panic!("{lost}"),
+        () = proxy.until("renewals after the one that hangs", renewed) => {}
+    }
+    assert_eq!(leadership.check(), Ok(()));
+}

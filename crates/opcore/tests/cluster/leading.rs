@@ -1,8 +1,8 @@
 //! Leading, with real processes: killed, stopped, asked to stop, and through a restart of the API server.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -12,6 +12,7 @@ use kube_runtime::{WatchStreamExt, watcher};
 use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{Component, Options, Sandbox};
 use serde_json::json;
+use tokio::process::{Child, Command};
 
 use crate::stage::{PATIENCE, Stage, eventually};
 
@@ -38,6 +39,7 @@ impl Process {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .env("HOSTNAME", name)
+            .kill_on_drop(true)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log).unwrap())
@@ -47,19 +49,16 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        let pid = self.child.id().expect("the process runs");
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     /// Waits for its end.
     async fn end(&mut self) -> ExitStatus {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < until, "the process does not end; its log:\n{}", self.said());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        match tokio::time::timeout(PATIENCE, self.child.wait()).await {
+            Ok(status) => status.unwrap(),
+            Err(late) => panic!("the process does not end ({late}); its log:\n{}", self.said()),
         }
     }
 
@@ -70,8 +69,6 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.log);
     }
 }

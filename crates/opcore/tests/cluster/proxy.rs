@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use kube::{Client, Config};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,9 @@ pub enum Fate {
     LoseRequest,
     /// It is forwarded, and then the connection is cut.
     LoseAnswer,
-    /// A watch: after this many bytes' worth of chunks, the connection is cut.
+    /// It waits until it is released, and is then forwarded and answered.
+    Hold,
+    /// A watch: after this many chunks, the connection is cut.
     CutAfterChunks(usize),
     /// A watch: it begins, and nothing ever arrives.
     Silence,
@@ -72,6 +74,9 @@ struct Inner {
     rule: Mutex<Rule>,
     passed: Mutex<Vec<Passed>>,
     changed: Notify,
+    /// How many requests were held, and how many of them may go on.
+    held: Mutex<usize>,
+    released: Semaphore,
 }
 
 impl Proxy {
@@ -83,6 +88,8 @@ impl Proxy {
             rule: Mutex::new(Box::new(|_| Fate::Pass)),
             passed: Mutex::default(),
             changed: Notify::new(),
+            held: Mutex::default(),
+            released: Semaphore::new(0),
         }));
         tokio::spawn(serve(listener, proxy.clone()));
         Ok(proxy)
@@ -126,6 +133,21 @@ impl Proxy {
         );
     }
 
+    /// How many requests were held so far.
+    pub fn held(&self) -> usize {
+        *self.0.held.lock().unwrap()
+    }
+
+    /// Waits until this many requests were held.
+    pub async fn until_held(&self, count: usize) {
+        self.until(&format!("{count} requests held"), |_| self.held() >= count).await;
+    }
+
+    /// Lets requests that are held go on, and others of that fate, too.
+    pub fn release(&self, count: usize) {
+        self.0.released.add_permits(count);
+    }
+
     async fn answer(self, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
         let mut passed = Passed {
             method: request.method().to_string(),
@@ -147,6 +169,12 @@ impl Proxy {
             Fate::Answer(code) => Ok(refusal(code)),
             Fate::AnswerAfter(code) => self.forward(request).await.map(|_| refusal(code)),
             Fate::Hang => std::future::pending().await,
+            Fate::Hold => {
+                *self.0.held.lock().unwrap() += 1;
+                self.0.changed.notify_waiters();
+                self.0.released.acquire().await.map_err(std::io::Error::other)?.forget();
+                self.forward(request).await
+            }
             Fate::LoseRequest => Err(std::io::ErrorKind::ConnectionReset.into()),
             Fate::LoseAnswer => {
                 self.forward(request).await?;

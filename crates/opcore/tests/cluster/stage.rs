@@ -161,6 +161,16 @@ impl Running {
         Self { stop, task, metrics }
     }
 
+    /// Waits until its metrics fulfil a condition.
+    pub async fn until(&self, what: &str, condition: impl Fn(&str) -> bool) {
+        let fulfilled = async {
+            while !condition(&self.metrics.text()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, fulfilled).await.is_ok(), "not so: {what}\n{}", self.metrics.text());
+    }
+
     /// Ends it in good order.
     pub async fn stop(self) {
         self.stop.send_replace(true);

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube_runtime::watcher;
 use opcore::conditions::{self, READY};
 use opcore::finalizer::{FORCE_ANNOTATION, StepPhase};
@@ -121,5 +121,24 @@ async fn manual_stops_at_the_deadline_and_goes_on_by_annotation() {
     let left: Vec<_> = left.iter().map(ResourceExt::name_any).filter(|name| name.starts_with("diary")).collect();
     assert_eq!(left, ["diary-monday"], "what was given up stays, and only that");
     hold(&stage, "diary-monday", false).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_someone_makes_anew_under_the_same_name_survives_the_teardown() {
+    let stage = Stage::new("teardown").await;
+    let running = stage.run();
+    stage.write("diary", &[("monday", "rain")]).await;
+    let uid = stage.ready("diary").await.uid().unwrap();
+    let page = stage.maps().get("diary-monday").await.unwrap();
+    hold(&stage, "diary-cover", true).await;
+    stage.delete("diary").await;
+    crate::stage::gone(&stage.maps(), "diary-monday", &page.uid().unwrap()).await;
+    let mut anew = page.clone();
+    anew.metadata = kube::api::ObjectMeta { name: page.metadata.name.clone(), ..Default::default() };
+    let anew = stage.maps().create(&PostParams::default(), &anew).await.unwrap();
+    hold(&stage, "diary-cover", false).await;
+    stage.gone("diary", &uid).await;
+    assert_eq!(stage.maps().get("diary-monday").await.unwrap().uid(), anew.uid());
     running.stop().await;
 }

@@ -1,0 +1,17 @@
+//! Where benchmarks leave their results: `bench/NAME.json` in cargo's target directory.
+
+use anyhow::Context;
+
+/// Writes the result of a benchmark, for people to compare and machines to plot.
+///
+/// # Errors
+/// When this program does not run from a target directory, or the file cannot be written.
+pub fn write(name: &str, result: &serde_json::Value) -> anyhow::Result<()> {
+    let executable = std::env::current_exe()?;
+    // TARGET/PROFILE/deps/PROGRAM
+    let target = executable.ancestors().nth(3).context("this program does not run from a target directory")?;
+    let folder = target.join("bench");
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join(format!("{name}.json"));
+    std::fs::write(&file, format!("{result:#}\n")).with_context(|| format!("cannot write {}", file.display()))
+}
