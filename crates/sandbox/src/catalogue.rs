@@ -206,6 +206,7 @@ mod tests {
         }
         let kubernetes = catalogue.find("kube-apiserver")?;
         let version = &kubernetes.version;
+        assert_eq!(version, &catalogue.find("kubelet")?.version, "the node is of the same version");
         assert!(
             kubernetes.linker_flags().contains(&format!("version.gitVersion={version}")),
             "{}",

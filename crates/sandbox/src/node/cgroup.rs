@@ -22,6 +22,7 @@ pub(crate) fn create(home: &Home) -> anyhow::Result<()> {
     for hierarchy in hierarchies() {
         let group = hierarchy.join(name(home));
         let make = || -> io::Result<()> {
+            hand_down(&hierarchy);
             fs::create_dir_all(&group)?;
             // The first version gives a new group neither processors nor memory to run on.
             for setting in ["cpuset.cpus", "cpuset.mems"] {
@@ -37,6 +38,15 @@ pub(crate) fn create(home: &Home) -> anyhow::Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// The second version gives a group only those controllers that the one above hands down. Most machines do
+/// already; where it cannot be done the kubelet says which one it misses.
+fn hand_down(hierarchy: &Path) {
+    let offered = fs::read_to_string(hierarchy.join("cgroup.controllers")).unwrap_or_default();
+    for controller in offered.split_whitespace() {
+        let _ = fs::write(hierarchy.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
 }
 
 /// Removes the group and all inside, when no process is left in them.
