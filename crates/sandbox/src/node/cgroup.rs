@@ -19,10 +19,15 @@ pub(crate) fn name(home: &Home) -> String {
 
 /// Makes the group, ready to have others inside.
 pub(crate) fn create(home: &Home) -> anyhow::Result<()> {
-    for hierarchy in hierarchies() {
+    let hierarchies = hierarchies();
+    // The second version. Beside others it has no controllers that matter.
+    let alone = hierarchies.len() == 1;
+    for hierarchy in hierarchies {
         let group = hierarchy.join(name(home));
         let make = || -> io::Result<()> {
-            hand_down(&hierarchy);
+            if alone {
+                hand_down(&hierarchy);
+            }
             fs::create_dir_all(&group)?;
             // The first version gives a new group neither processors nor memory to run on.
             for setting in ["cpuset.cpus", "cpuset.mems"] {
@@ -40,11 +45,10 @@ pub(crate) fn create(home: &Home) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The second version gives a group only those controllers that the one above hands down. Most machines do
-/// already; where it cannot be done the kubelet says which one it misses.
+/// The second version gives a group only those controllers that the one above hands down. The kubelet wants
+/// these. Most machines hand them down already; where it cannot be done the kubelet says what it misses.
 fn hand_down(hierarchy: &Path) {
-    let offered = fs::read_to_string(hierarchy.join("cgroup.controllers")).unwrap_or_default();
-    for controller in offered.split_whitespace() {
+    for controller in ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"] {
         let _ = fs::write(hierarchy.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }
