@@ -80,8 +80,10 @@ fn root() -> Requirement {
 
 fn control_groups() -> Requirement {
     let hierarchies = cgroup::hierarchies();
+    let root = rustix::process::geteuid().is_root();
     let found = match hierarchies.iter().find(|dir| rustix::fs::access(*dir, rustix::fs::Access::WRITE_OK).is_err()) {
         _ if hierarchies.is_empty() => Err("none is mounted".to_owned()),
+        Some(_) if !root => Ok("for root to say".to_owned()),
         Some(dir) => Err(format!("{} cannot be written", dir.display())),
         None => Ok(format!("{} hierarchies", hierarchies.len())),
     };
