@@ -249,3 +249,6 @@ fn refused(object: &str, error: impl Into<Error>) -> Result<Outcome, Error> {
     let message = format!("{object} was refused: {}.{cure}", said.trim_end_matches('.'));
     Ok(Outcome::Refused(Refusal { reason, message }))
 }
+
+#[cfg(test)]
+mod tests;

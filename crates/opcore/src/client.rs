@@ -229,4 +229,53 @@ mod tests {
             assert_eq!(ask.writes, method != "GET", "{method} {uri}");
         }
     }
+
+    fn shield(deadline: Duration) -> Shield {
+        let metrics = Metrics::new(crate::build_info!()).unwrap();
+        Shield { leadership: Leadership::unquestioned(), metrics, deadline }
+    }
+
+    /// A server that begins an answer to whatever it is asked, and never ends it.
+    async fn unending() -> Config {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+        tokio::spawn(async move {
+            let (connection, _) = listener.accept().await.unwrap();
+            // The question first.
+            while connection.try_read(&mut [0; 4096]).is_err() {
+                connection.readable().await.unwrap();
+            }
+            connection.try_write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+            std::future::pending::<()>().await;
+        });
+        config
+    }
+
+    #[tokio::test]
+    async fn the_deadline_of_a_request_covers_its_answer_to_the_last_byte() {
+        let client = shield(Duration::from_millis(50)).client(unending().await).unwrap();
+        let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::namespaced(client, "shop");
+        let answer = tokio::time::timeout(Duration::from_secs(10), pods.get("front")).await.expect("a deadline");
+        let error = crate::Error::from(answer.unwrap_err()).to_string();
+        assert_eq!(error, "the API server did not answer get pods within 50ms");
+    }
+
+    #[tokio::test]
+    async fn a_watch_on_which_nothing_arrives_ends_when_its_time_is_up() {
+        let client = shield(Duration::from_secs(10)).client(unending().await).unwrap();
+        let watch = Request::get("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
+        let answer = client.send(watch).await.unwrap();
+        // From here on the clock runs ahead to whatever is waited for.
+        tokio::time::pause();
+        let body = tokio::time::timeout(Duration::from_mins(10), answer.into_body().collect_bytes()).await;
+        assert!(body.expect("it never ends").is_err());
+    }
+
+    #[test]
+    fn a_watch_lives_a_minute_at_most_and_is_not_taken_for_silence() {
+        let lives = crate::controller::Limits::default().watch;
+        assert!(lives <= Duration::from_mins(1), "a dead watch would be noticed only after {lives:?}");
+        // The API server ends it in time; some seconds more, and kube's own patience is over.
+        assert!(lives + Duration::from_secs(10) < SILENCE);
+    }
 }

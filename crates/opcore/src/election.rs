@@ -83,6 +83,9 @@ impl Leadership {
     }
 }
 
+/// How long giving the lease back may take: a process that is asked to stop has half a minute in all.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 /// The times of an election. Every candidate for a lease should use the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -192,7 +195,7 @@ impl Election {
 
     /// Gives the lease back, if it is ours. Whatever goes wrong, or takes too long, it runs out by itself.
     pub async fn resign(&mut self) {
-        if tokio::time::timeout(self.timing.retry, self.give_back()).await.is_err() {
+        if tokio::time::timeout(FAREWELL, self.give_back()).await.is_err() {
             tracing::debug!("giving the lease back takes too long; it will run out");
         }
     }
@@ -286,6 +289,11 @@ fn identity() -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::{Method, Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::{BoxError, service_fn};
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -345,5 +353,145 @@ mod tests {
     #[test]
     fn identities_never_repeat() {
         assert_ne!(identity(), identity());
+    }
+
+    /// An API server that knows one lease and nothing else.
+    #[derive(Default)]
+    struct Server {
+        lease: Option<LeaseSpec>,
+        version: u64,
+        /// When it was asked, each time.
+        asked: Vec<Instant>,
+        /// Takes the lease right before the next write arrives.
+        thief: Option<&'static str>,
+        /// Writes are never answered.
+        hangs: bool,
+    }
+
+    impl Server {
+        fn held_by(holder: &str) -> Arc<Mutex<Self>> {
+            Arc::new(Mutex::new(Self { lease: Some(held_by(holder, 15)), version: 1, ..Self::default() }))
+        }
+
+        fn answer(&mut self, write: Option<&Lease>) -> (StatusCode, Value) {
+            self.asked.push(Instant::now());
+            if let Some(lease) = write {
+                if let Some(thief) = self.thief.take() {
+                    (self.lease, self.version) = (Some(held_by(thief, 15)), self.version + 1);
+                }
+                // As the real one: without a version, whoever writes last wins.
+                let version = lease.metadata.resource_version.as_ref();
+                if version.is_some_and(|version| *version != self.version.to_string()) {
+                    return refusal(StatusCode::CONFLICT);
+                }
+                (self.lease, self.version) = (lease.spec.clone(), self.version + 1);
+            }
+            let Some(spec) = &self.lease else { return refusal(StatusCode::NOT_FOUND) };
+            let metadata = json!({"name": "lease", "resourceVersion": self.version.to_string()});
+            let lease =
+                json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
+            (StatusCode::OK, lease)
+        }
+    }
+
+    fn refusal(code: StatusCode) -> (StatusCode, Value) {
+        (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16()}))
+    }
+
+    fn candidate(server: &Arc<Mutex<Server>>, timing: Timing) -> Election {
+        let server = server.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let writes = request.method() != Method::GET;
+                let body = request.into_body().collect_bytes().await?;
+                let lease: Option<Lease> = if writes { Some(serde_json::from_slice(&body)?) } else { None };
+                if writes && server.lock().unwrap().hangs {
+                    std::future::pending::<()>().await;
+                }
+                let (code, answer) = server.lock().unwrap().answer(lease.as_ref());
+                let body = Body::from(serde_json::to_vec(&answer)?);
+                Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+            }
+        });
+        Election::new(Client::new(service, "default"), "default", "lease", timing)
+    }
+
+    /// A lease that is looked at without a pause, and lasts for the whole test.
+    fn eager() -> Timing {
+        Timing { retry: Duration::ZERO, ..Timing::lasting(3600 * SECOND) }
+    }
+
+    fn holder(server: &Arc<Mutex<Server>>) -> Option<String> {
+        server.lock().unwrap().lease.as_ref().and_then(|lease| lease.holder_identity.clone())
+    }
+
+    #[test]
+    fn what_the_holders_clock_says_is_never_believed() {
+        let long_ago = Some(MicroTime(Timestamp::UNIX_EPOCH));
+        let lease = LeaseSpec { renew_time: long_ago.clone(), acquire_time: long_ago, ..held_by("other", 15) };
+        assert_eq!(decide(Some(&lease), "me", Duration::ZERO, 15 * SECOND), Move::Wait);
+    }
+
+    #[tokio::test]
+    async fn what_a_renewal_proves_counts_from_before_it_was_asked_for() {
+        let server = Server::held_by("");
+        let mut election = candidate(&server, eager());
+        assert!(election.attempt().await.unwrap());
+        let until = *election.leadership.0.as_ref().unwrap().lock().unwrap();
+        let asked = server.lock().unwrap().asked[0];
+        assert!(until.monotonic <= asked + eager().renew_within, "it counts from when the answer came");
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_changed_since_it_was_looked_at_is_not_taken() {
+        let server = Server::held_by("");
+        server.lock().unwrap().thief = Some("other");
+        let mut election = candidate(&server, eager());
+        assert!(!election.attempt().await.unwrap(), "two believe to lead");
+        assert_eq!(election.leadership().check(), Err(LeadershipLost));
+        assert_eq!(holder(&server).as_deref(), Some("other"));
+    }
+
+    #[tokio::test]
+    async fn each_renewal_by_the_holder_starts_the_wait_anew() {
+        let server = Server::held_by("other");
+        let mut election = candidate(&server, eager());
+        let long_ago = Instant::now().checked_sub(eager().duration).unwrap();
+        election.seen = Some(Seen { version: "0".to_owned(), at: long_ago });
+        assert!(!election.attempt().await.unwrap(), "it was renewed since");
+        election.seen = Some(Seen { version: "1".to_owned(), at: long_ago });
+        assert!(election.attempt().await.unwrap(), "it was not renewed since");
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_sees_another_hold_the_lease_stops_at_once() {
+        let server = Server::held_by("");
+        let mut election = candidate(&server, eager());
+        election.win().await;
+        server.lock().unwrap().lease = Some(held_by("thief", 15));
+        let lost = tokio::time::timeout(10 * SECOND, election.keep()).await;
+        assert_eq!(lost, Ok(LeadershipLost), "it keeps on until its own time is up");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_is_never_answered_does_not_outlast_the_lease() {
+        let server = Server::held_by("");
+        let brief = Timing { renew_within: Duration::from_millis(50), ..eager() };
+        let mut election = candidate(&server, brief);
+        election.win().await;
+        server.lock().unwrap().hangs = true;
+        assert_eq!(tokio::time::timeout(10 * SECOND, election.keep()).await, Ok(LeadershipLost));
+    }
+
+    #[tokio::test]
+    async fn who_resigns_writes_no_more_and_gives_back_only_its_own_lease() {
+        let server = Server::held_by("");
+        let mut election = candidate(&server, eager());
+        election.win().await;
+        server.lock().unwrap().lease = Some(held_by("thief", 15));
+        election.resign().await;
+        assert_eq!(election.leadership().check(), Err(LeadershipLost));
+        assert_eq!(holder(&server).as_deref(), Some("thief"));
     }
 }

@@ -207,3 +207,29 @@ fn the_record_survives_being_stored() {
     let stored = serde_json::to_string(&first.record).unwrap();
     assert_eq!(serde_json::from_str::<TeardownRecord>(&stored).unwrap(), first.record);
 }
+
+#[test]
+fn force_all_gives_up_at_once_what_runs_and_what_has_not_begun() {
+    let first = stack().advance(None, pending, &Force::None, at(0));
+    let forced = stack().advance(Some(&first.record), pending, &Force::All, at(1));
+    assert!(forced.record.steps.iter().all(|step| step.phase == StepPhase::Leaked), "{:?}", phases(&forced));
+    assert_eq!(forced.notes().len(), 4, "each is told");
+}
+
+#[test]
+fn a_step_that_no_watch_tells_about_is_looked_at_when_it_asks_for_it() {
+    let asks = |_: &str| Yield::Pending { reason: "still there".to_owned(), retry: Some(at(7)) };
+    let first = stack().advance(None, asks, &Force::None, at(0));
+    assert_eq!(stack().advance(Some(&first.record), asks, &Force::None, at(1)).next, Some(at(7)));
+}
+
+#[test]
+fn the_annotation_names_a_step_or_all() {
+    let annotated = |value: Option<&str>| {
+        let mut map = k8s_openapi::api::core::v1::ConfigMap::default();
+        map.metadata.annotations = value.map(|value| [(FORCE_ANNOTATION.to_owned(), value.to_owned())].into());
+        force(&map)
+    };
+    assert_eq!((annotated(None), annotated(Some(""))), (Force::None, Force::None));
+    assert_eq!((annotated(Some("oidc")), annotated(Some("all"))), (Force::Step("oidc".to_owned()), Force::All));
+}

@@ -7,11 +7,12 @@ use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use opcore::act::{self, Actor, Done, Outcome, RefusalReason, Root};
 use opcore::ownership::{Claimant, Owner};
+use opcore::plan::Target;
 use opcore::{Error, Plan, Write};
 use serde_json::json;
 
 use crate::proxy::{Fate, Proxy};
-use crate::stage::{Stage, gone};
+use crate::stage::{Stage, gone, meddled, writes};
 
 fn claimant() -> Claimant {
     let owner = Owner { uid: "11111111-2222-3333-4444-555555555555".to_owned(), words: "Notebook/shop/a".to_owned() };
@@ -341,4 +342,83 @@ async fn what_the_server_finds_invalid_is_told_without_the_values_that_it_quotes
     assert!(message.contains("spec.template") && message.contains("immutable"), "{message}");
     let everything_printed = format!("{message} {done:?} {plan:?}");
     assert!(!everything_printed.contains("hunter"), "{everything_printed}");
+}
+
+#[tokio::test]
+async fn what_changes_hands_between_the_look_and_the_delete_is_judged_anew_and_stays() {
+    let stage = Stage::new("act").await;
+    act(&stage.client, [apply(&stage, "front", &[])]).await.unwrap();
+    let Write::Delete(mut delete) = Write::delete(&stage.maps().get("front").await.unwrap()) else { unreachable!() };
+    delete.resource_version = None;
+    let maps = stage.maps();
+    let client = meddled(&stage.client, writes, async move {
+        let theirs = json!({"metadata": {"labels": {
+            "opcore.dev/operator": null, "opcore.dev/owner-uid": null,
+            "kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system",
+        }}});
+        maps.patch("front", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    });
+    let done = act(&client, [Write::Delete(delete)]).await.unwrap();
+    assert_eq!(refusal(&done).0, RefusalReason::Foreign);
+    assert!(stage.maps().get_opt("front").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_goes_between_the_look_and_the_write_is_a_success() {
+    let stage = Stage::new("act").await;
+    let claimant = claimant();
+    let mut guarded = map(&stage, "front", &[]);
+    guarded.metadata.finalizers = Some(vec!["example.opcore.dev/ours".to_owned()]);
+    let remove = Write::RemoveFinalizer("example.opcore.dev/ours".to_owned());
+    for write in [None, Some(remove)] {
+        act(&stage.client, [Write::apply(&guarded).unwrap()]).await.unwrap();
+        let live = stage.maps().get("front").await.unwrap();
+        let (maps, uid) = (stage.maps(), live.uid().unwrap());
+        let client = meddled(&stage.client, writes, async move {
+            let release = json!({"metadata": {"finalizers": null}});
+            maps.patch("front", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
+            maps.delete("front", &DeleteParams::default()).await.unwrap();
+            gone(&maps, "front", &uid).await;
+        });
+        let actor = Actor { client: &client, claimant: &claimant, contract: None };
+        let releases = write.is_some();
+        let plan: Plan = [write.unwrap_or_else(|| Write::delete(&live))].into_iter().collect();
+        let done = act::run(&actor, Some(&mut Root::of(&live)), &plan).await.unwrap();
+        assert_eq!((done.outcomes, done.gone), (vec![Outcome::Gone], releases));
+    }
+}
+
+#[tokio::test]
+async fn a_successor_that_came_after_the_look_is_not_applied_to() {
+    let stage = Stage::new("act").await;
+    act(&stage.client, [apply(&stage, "front", &[("a", "1")])]).await.unwrap();
+    let (maps, uid) = (stage.maps(), stage.maps().get("front").await.unwrap().uid().unwrap());
+    let theirs = map(&stage, "front", &[("theirs", "1")]);
+    let client = meddled(&stage.client, writes, async move {
+        maps.delete("front", &DeleteParams::default()).await.unwrap();
+        gone(&maps, "front", &uid).await;
+        maps.create(&PostParams::default(), &theirs).await.unwrap();
+    });
+    let tried = act(&client, [apply(&stage, "front", &[("a", "2")])]).await;
+    assert!(tried.as_ref().map_or(true, |done| done.refusal().is_some()), "{tried:?}");
+    let data = stage.maps().get("front").await.unwrap().data.unwrap();
+    assert_eq!(data.into_keys().collect::<Vec<_>>(), ["theirs"]);
+}
+
+#[tokio::test]
+async fn annotations_are_set_and_removed_on_exactly_the_object_that_was_meant_and_only_when_they_differ() {
+    let stage = Stage::new("act").await;
+    let mut noted = map(&stage, "front", &[]);
+    noted.metadata.annotations = Some(BTreeMap::from([("example.opcore.dev/old".to_owned(), "x".to_owned())]));
+    let live = stage.maps().create(&PostParams::default(), &noted).await.unwrap();
+    let wanted =
+        [("example.opcore.dev/new".to_owned(), Some("y".to_owned())), ("example.opcore.dev/old".to_owned(), None)];
+    let annotate = |target: Target| Write::Annotate { target, annotations: BTreeMap::from(wanted.clone()) };
+    for outcome in [Outcome::Changed, Outcome::Unchanged] {
+        assert_eq!(act(&stage.client, [annotate(Target::of(&live))]).await.unwrap().outcomes, [outcome]);
+        let now = stage.maps().get("front").await.unwrap();
+        assert_eq!(now.annotations().clone().into_keys().collect::<Vec<_>>(), ["example.opcore.dev/new"]);
+    }
+    let predecessor = Target { uid: "11111111-2222-3333-4444-555555555555".to_owned(), ..Target::of(&live) };
+    assert_eq!(act(&stage.client, [annotate(predecessor)]).await.unwrap().outcomes, [Outcome::Gone]);
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Val
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
-use opcore::admission::{Message, Policy, Requests, Response, Rule, keep};
+use opcore::admission::{Message, Params, Policy, Requests, Response, Rule, keep};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -118,5 +118,37 @@ async fn a_policy_that_only_warns_lets_pass() {
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.client.clone());
     eventually(&bindings, &policy(&stage, Response::Warn).name, "there", |_| true).await;
     stage.maps().create(&PostParams::default(), &says("front", "no")).await.unwrap();
+    stop.send_replace(true);
+}
+
+#[tokio::test]
+async fn a_policy_without_the_object_that_its_rules_read_lets_pass() {
+    let stage = Stage::new("policy").await;
+    let rules = json!({"metadata": {"name": "rules"}, "data": {"forbidden": "no"}});
+    stage.maps().create(&PostParams::default(), &serde_json::from_value(rules).unwrap()).await.unwrap();
+    let mut by_params = policy(&stage, Response::Deny);
+    by_params.params =
+        Some(Params { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), name: "rules".to_owned() });
+    by_params.rules[0].expression = "variables.says != params.data.forbidden".to_owned();
+    let stop = keeping(&stage, by_params);
+    refusal(&stage, &stage.client).await;
+    stage.maps().delete("rules", &DeleteParams::default()).await.unwrap();
+    let passes = async {
+        while stage.maps().create(&PostParams::default(), &says("front", "no")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, passes).await.expect("a policy without its params blocks nobody");
+    stop.send_replace(true);
+}
+
+#[tokio::test]
+async fn a_rule_that_cannot_be_evaluated_refuses() {
+    let stage = Stage::new("policy").await;
+    let mut broken = policy(&stage, Response::Deny);
+    broken.rules[0].expression = "object.data.nowhere == 'x'".to_owned();
+    let stop = keeping(&stage, broken);
+    let message = refusal(&stage, &stage.client).await;
+    assert!(message.contains("nowhere"), "{message}");
     stop.send_replace(true);
 }

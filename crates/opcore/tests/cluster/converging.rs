@@ -1,15 +1,20 @@
 //! What an operator does with its objects when nothing goes wrong, and what it leaves undone.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use opcore::conditions::{self, READY, STALLED};
+use opcore::controller::Limits;
 use opcore::{Context, Decision, Error, Operator};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use crate::notebook::{Notebook, Notebooks, Shelf};
-use crate::proxy::{Fate, Proxy};
-use crate::stage::{Running, Settings, Stage, eventually};
+use crate::proxy::{Fate, Passed, Proxy};
+use crate::stage::{Running, Settings, Stage, eventually, meddled};
 
 /// The notebook operator, with a decision that panics for some.
 struct Panicky;
@@ -185,6 +190,112 @@ async fn an_event_is_told_once_when_an_object_becomes_ready_and_its_metrics_go_w
     running.stop().await;
 }
 
+/// The notebook operator, which counts how many objects it looks at, at once.
+#[derive(Clone, Default)]
+struct Counting {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Operator for Counting {
+    type Object = Notebook;
+    type Seen = Shelf;
+
+    async fn observe(&self, notebook: &Notebook, context: &Context) -> Result<Shelf, Error> {
+        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let seen = Notebooks.observe(notebook, context).await;
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        seen
+    }
+
+    fn decide(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
+        Notebooks.decide(notebook, seen, now)
+    }
+}
+
+#[tokio::test]
+async fn no_more_objects_are_worked_on_at_once_than_allowed() {
+    let stage = Stage::new("converge").await;
+    for n in 0..8 {
+        stage.write(&format!("diary-{n}"), &[]).await;
+    }
+    let limits = Limits { concurrency: 2, ..Limits::default() };
+    let (counting, settings) = (Counting::default(), Settings { limits, ..Settings::default() });
+    let running = Running::start(counting.clone(), stage.config.clone(), &stage.namespace, settings);
+    for n in 0..8 {
+        stage.ready(&format!("diary-{n}")).await;
+    }
+    running.stop().await;
+    assert_eq!(counting.most.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_is_told_in_status_and_taken_up_when_it_may() {
+    let stage = Stage::new("converge").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let of_maps = |passed: &Passed| passed.path.ends_with("/configmaps");
+    proxy.rule(move |passed| if of_maps(passed) { Fate::Answer(403) } else { Fate::Pass });
+    let running = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "rain")]).await;
+    let forbidden = |notebook: &Notebook| {
+        let ready = notebook.status.as_ref().and_then(|status| conditions::find(&status.conditions, READY));
+        ready.is_some_and(|ready| ready.reason == "Forbidden" && ready.message.contains("made up"))
+    };
+    eventually(&stage.notebooks(), "diary", "forbidden", forbidden).await;
+    proxy.rule(|_| Fate::Pass);
+    stage.ready("diary").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_reconcile_that_is_under_way_is_finished_before_the_process_stops() {
+    let stage = Stage::new("converge").await;
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let writes_a_page = |request: &http::Request<kube::client::Body>| {
+        request.method() == http::Method::PATCH && request.uri().path().ends_with("/configmaps/diary-monday")
+    };
+    let client = meddled(&stage.client, writes_a_page, {
+        let (begun, go) = (begun.clone(), go.clone());
+        async move {
+            begun.notify_one();
+            go.notified().await;
+        }
+    });
+    let running = Running::with(Notebooks, client, &stage.namespace);
+    stage.write("diary", &[("monday", "rain")]).await;
+    begun.notified().await;
+    // It is asked to stop first, and the write that it waits for goes on then.
+    tokio::join!(running.stop(), async { go.notify_one() });
+    let left = stage.notebooks().get("diary").await.unwrap();
+    let conditions = left.status.unwrap_or_default().conditions;
+    assert!(conditions::is_true(&conditions, READY), "it was cut off: {conditions:?}");
+}
+
+#[tokio::test]
+async fn an_object_that_can_no_longer_be_read_is_left_alone_as_it_was() {
+    let stage = Stage::new("converge").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let running = stage.run_at(proxy.config());
+    stage.write("odd", &[("monday", "rain")]).await;
+    stage.ready("odd").await;
+    let spoil = json!({"spec": {"pages": "not a map"}});
+    let resource = kube::api::ApiResource::erase::<Notebook>(&());
+    let api: Api<kube::api::DynamicObject> = Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
+    api.patch("odd", &PatchParams::default(), &Patch::Merge(&spoil)).await.unwrap();
+    event(&stage, "odd", "Unreadable").await;
+    proxy.take();
+    stage.maps().delete("odd-monday", &DeleteParams::default()).await.unwrap();
+    // What was deleted after it, in another notebook, is noticed and mended.
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    let lost = stage.maps().get("diary-monday").await.unwrap();
+    stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
+    eventually(&stage.maps(), "diary-monday", "back", |map| map.uid() != lost.uid()).await;
+    running.stop().await;
+    let of_odd = proxy.writes().into_iter().filter(|write| write.path.contains("/odd"));
+    assert_eq!(of_odd.collect::<Vec<_>>(), []);
+}
+
 #[tokio::test]
 async fn two_processes_that_both_believe_to_lead_do_not_undo_each_others_work() {
     let stage = Stage::new("converge").await;
@@ -204,29 +315,6 @@ async fn two_processes_that_both_believe_to_lead_do_not_undo_each_others_work() 
     }
     one.stop().await;
     other.stop().await;
-}
-
-#[tokio::test]
-async fn a_right_that_is_missing_is_told_in_status() {
-    let stage = Stage::new("converge").await;
-    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    let running = stage.run_at(proxy.config());
-    stage.write("diary", &[("monday", "rain")]).await;
-    stage.ready("diary").await;
-    proxy.rule(|passed| {
-        let lists_maps = passed.method == "GET" && passed.path.ends_with("/configmaps") && !passed.watch;
-        if lists_maps { Fate::Answer(403) } else { Fate::Pass }
-    });
-    let poke = json!({"metadata": {"annotations": {"opcore.dev/requestedAt": "now"}}});
-    stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&poke)).await.unwrap();
-    let forbidden = |notebook: &Notebook| {
-        let ready = notebook.status.as_ref().and_then(|status| conditions::find(&status.conditions, READY));
-        ready.is_some_and(|ready| ready.status == "False" && ready.reason == "Forbidden")
-    };
-    eventually(&stage.notebooks(), "diary", "told that a right is missing", forbidden).await;
-    proxy.rule(|_| Fate::Pass);
-    stage.ready("diary").await;
-    running.stop().await;
 }
 
 #[tokio::test]
@@ -278,6 +366,31 @@ async fn a_write_in_flight_when_leadership_changes_cannot_undo_the_new_leaders()
     old.crash().await;
     assert_eq!(stage.maps().get("diary-monday").await.unwrap().resource_version(), written.resource_version());
     new.stop().await;
+}
+
+#[tokio::test]
+async fn an_object_that_goes_before_its_status_is_published_is_no_failure() {
+    let stage = Stage::new("converge").await;
+    let went = Arc::new(Notify::new());
+    let publishes = |request: &http::Request<kube::client::Body>| request.uri().path().ends_with("/status");
+    let client = meddled(&stage.client, publishes, {
+        let (notebooks, went) = (stage.notebooks(), went.clone());
+        async move {
+            let uid = notebooks.get("diary").await.unwrap().uid().unwrap();
+            let release = json!({"metadata": {"finalizers": null}});
+            notebooks.patch("diary", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
+            notebooks.delete("diary", &DeleteParams::default()).await.unwrap();
+            crate::stage::gone(&notebooks, "diary", &uid).await;
+            went.notify_one();
+        }
+    });
+    let running = Running::with(Notebooks, client, &stage.namespace);
+    let metrics = running.metrics.clone();
+    stage.write("diary", &[("monday", "rain")]).await;
+    went.notified().await;
+    // What is under way is done before it stops.
+    running.stop().await;
+    assert!(!metrics.text().contains("opcore_reconcile_errors_total{"), "{}", metrics.text());
 }
 
 async fn events(stage: &Stage, about: &str) -> Vec<Event> {

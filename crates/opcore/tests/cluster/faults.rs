@@ -1,10 +1,10 @@
 //! The hazards of a network, of an API server under load, and of kube's own defaults.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use opcore::client::Shield;
 use opcore::controller::Limits;
@@ -197,17 +197,15 @@ async fn what_is_deleted_while_no_watch_looks_is_noticed_when_it_looks_again() {
 async fn a_cache_that_is_behind_its_own_writes_is_not_decided_on() {
     let stage = Stage::new("faults").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    let running = stage.run_at(proxy.config());
-    stage.write("diary", &[("monday", "rain")]).await;
-    stage.ready("diary").await;
-    // From now on the operator never hears of its own notebook again; only ConfigMaps wake it.
+    // The operator lists its notebooks and never hears of them again, not even what it wrote itself; only ConfigMaps
+    // wake it.
     let silent = |passed: &Passed| passed.watch && passed.path.ends_with("/notebooks");
     proxy.rule(move |passed| if silent(passed) { Fate::Silence } else { Fate::Pass });
-    running.stop().await;
+    stage.write("diary", &[("monday", "rain")]).await;
     let limits = Limits { watch: Duration::from_mins(10), ..Limits::default() };
     let running =
         Running::start(Notebooks, proxy.config(), &stage.namespace, Settings { limits, ..Settings::default() });
-    proxy.take();
+    stage.ready("diary").await;
     for round in 0..3 {
         let lost = stage.maps().get("diary-monday").await.unwrap();
         stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
@@ -239,29 +237,40 @@ async fn a_process_that_does_not_lead_reads_and_never_writes() {
     assert_eq!(proxy.writes(), [], "the write was stopped before it was sent");
 }
 
+/// When each of the first `count` writes, which meet this fate, was sent, and the one after them.
+fn timed_writes(proxy: &Proxy, count: usize, fate: Fate) -> Arc<Mutex<Vec<Instant>>> {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let (log, mut fates) = (times.clone(), first_writes(count, fate));
+    proxy.rule(move |passed| {
+        if passed.writes() && !passed.path.contains("/events") && log.lock().unwrap().len() <= count {
+            log.lock().unwrap().push(Instant::now());
+        }
+        fates(passed)
+    });
+    times
+}
+
+fn pauses(times: &Mutex<Vec<Instant>>) -> Vec<Duration> {
+    times.lock().unwrap().windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
 #[tokio::test]
-async fn no_more_objects_are_worked_on_at_once_than_allowed() {
+async fn an_object_that_fails_is_left_alone_longer_each_time_and_a_success_starts_over() {
     let stage = Stage::new("faults").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // The first write of each notebook puts its finalizer on.
-    proxy.rule(|passed| {
-        let guards =
-            passed.method == "PATCH" && passed.path.contains("/notebooks/") && !passed.path.ends_with("/status");
-        if guards { Fate::Hold } else { Fate::Pass }
-    });
-    for n in 0..6 {
-        stage.write(&format!("diary-{n}"), &[("monday", "rain")]).await;
+    let times = timed_writes(&proxy, 3, Fate::Answer(500));
+    let running = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    for (pause, least) in pauses(&times).into_iter().zip([500, 1000, 2000]) {
+        assert!(pause >= Duration::from_millis(least), "only {pause:?} after a failure, not {least} ms");
     }
-    let limits = Limits { concurrency: 2, reconcile: Duration::from_mins(10), ..Limits::default() };
-    let settings = Settings { limits, request_deadline: Duration::from_mins(10) };
-    let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
-    proxy.until_held(2).await;
-    running.until("four wait", |text| text.contains("opcore_queue_depth{kind=\"Notebook\"} 4")).await;
-    assert_eq!(proxy.held(), 2, "more than two were worked on at once");
-    proxy.release(100);
-    for n in 0..6 {
-        stage.ready(&format!("diary-{n}")).await;
-    }
+    let times = timed_writes(&proxy, 1, Fate::Answer(500));
+    let edit = serde_json::json!({"spec": {"pages": {"monday": "sun"}}});
+    stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
+    stage.ready("diary").await;
+    // A fourth failure in a row would have cost four seconds at least; a first one costs one at most.
+    assert!(pauses(&times)[0] < Duration::from_secs(4), "{:?}", pauses(&times));
     running.stop().await;
 }
 
@@ -285,4 +294,16 @@ async fn one_renewal_that_hangs_does_not_cost_the_lead() {
         () = proxy.until("renewals after the one that hangs", renewed) => {}
     }
     assert_eq!(leadership.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn an_api_server_that_asks_to_be_left_alone_is_left_alone() {
+    let stage = Stage::new("faults").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let times = timed_writes(&proxy, 1, Fate::Later(2));
+    let running = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    assert!(pauses(&times)[0] >= Duration::from_secs(2), "{:?}", pauses(&times));
+    running.stop().await;
 }

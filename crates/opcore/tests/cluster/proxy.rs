@@ -28,6 +28,8 @@ pub enum Fate {
     Pass,
     /// It is answered with this code, and not forwarded.
     Answer(u16),
+    /// It is asked to come again after this many seconds, and not forwarded.
+    Later(u32),
     /// It is forwarded, and answered with this code.
     AnswerAfter(u16),
     /// It is never answered, and not forwarded.
@@ -166,8 +168,9 @@ impl Proxy {
     async fn fulfil(&self, fate: Fate, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
         match fate {
             Fate::Pass => self.forward(request).await,
-            Fate::Answer(code) => Ok(refusal(code)),
-            Fate::AnswerAfter(code) => self.forward(request).await.map(|_| refusal(code)),
+            Fate::Answer(code) => Ok(refusal(code, None)),
+            Fate::Later(seconds) => Ok(refusal(429, Some(seconds))),
+            Fate::AnswerAfter(code) => self.forward(request).await.map(|_| refusal(code, None)),
             Fate::Hang => std::future::pending().await,
             Fate::Hold => {
                 *self.0.held.lock().unwrap() += 1;
@@ -220,8 +223,9 @@ async fn serve(listener: TcpListener, proxy: Proxy) {
     }
 }
 
-fn refusal(code: u16) -> Answer {
+fn refusal(code: u16, later: Option<u32>) -> Answer {
     let reason = match code {
+        403 => "Forbidden",
         409 => "Conflict",
         429 => "TooManyRequests",
         503 => "ServiceUnavailable",
@@ -230,6 +234,7 @@ fn refusal(code: u16) -> Answer {
     };
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "made up",
+        "details": {"retryAfterSeconds": later.unwrap_or(0)},
     });
     let body = Full::new(Bytes::from(status.to_string())).map_err(|never: Infallible| match never {});
     let mut answer = Response::new(body.boxed_unsync());

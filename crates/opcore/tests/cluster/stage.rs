@@ -1,11 +1,15 @@
 //! What the tests share: a namespace on the real control plane, notebooks in it, and operators to run.
 
 use std::fmt::Debug;
+use std::sync::Mutex;
 use std::time::Duration;
 
+use futures::FutureExt;
+use http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::{Api, Client, Config, CustomResourceExt, Resource};
 use kube_runtime::wait::{await_condition, conditions};
 use opcore::client::Shield;
@@ -171,6 +175,15 @@ impl Running {
         assert!(tokio::time::timeout(PATIENCE, fulfilled).await.is_ok(), "not so: {what}\n{}", self.metrics.text());
     }
 
+    /// Runs it with this client.
+    pub fn with(operator: impl Operator, client: Client, namespace: &str) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let metrics = Metrics::new(opcore::build_info!()).unwrap();
+        let context = context_of(client, metrics.clone(), namespace, Limits::default(), stopping);
+        let task = tokio::spawn(async move { context.controller(operator).await.unwrap() });
+        Self { stop, task, metrics }
+    }
+
     /// Ends it in good order.
     pub async fn stop(self) {
         self.stop.send_replace(true);
@@ -191,13 +204,48 @@ pub fn context(config: Config, namespace: &str, settings: Settings, stopping: wa
         metrics: metrics.clone(),
         deadline: settings.request_deadline,
     };
+    context_of(shield.client(config).unwrap(), metrics, namespace, settings.limits, stopping)
+}
+
+fn context_of(
+    client: Client,
+    metrics: Metrics,
+    namespace: &str,
+    limits: Limits,
+    stopping: watch::Receiver<bool>,
+) -> Context {
     Context::new(Parts {
-        client: shield.client(config).unwrap(),
+        client,
         operator: NAME.to_owned(),
         namespaces: vec![namespace.to_owned()],
-        limits: settings.limits,
+        limits,
         metrics,
         health: Health::default(),
         stopping,
     })
+}
+
+/// A client to which something happens once: right before the first such request is sent, after all that led to it.
+pub fn meddled(
+    upstream: &Client,
+    when: impl Fn(&Request<Body>) -> bool + Send + 'static,
+    meddle: impl Future<Output = ()> + Send + 'static,
+) -> Client {
+    let (upstream, meddle) = (upstream.clone(), Mutex::new(Some(meddle.boxed())));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let upstream = upstream.clone();
+        let meddle = if when(&request) { meddle.lock().unwrap().take() } else { None };
+        async move {
+            if let Some(meddle) = meddle {
+                meddle.await;
+            }
+            upstream.send(request).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// A request that writes.
+pub fn writes(request: &Request<Body>) -> bool {
+    request.method() != http::Method::GET
 }

@@ -9,8 +9,9 @@ use opcore::conditions::{self, READY};
 use opcore::finalizer::{FORCE_ANNOTATION, StepPhase};
 use serde_json::json;
 
-use crate::notebook::Notebook;
-use crate::stage::{PATIENCE, Stage, eventually};
+use crate::notebook::{Notebook, Notebooks};
+use crate::proxy::{Passed, Proxy};
+use crate::stage::{PATIENCE, Running, Stage, eventually, meddled};
 
 /// Puts someone else's finalizer on a page, so that it cannot go.
 async fn hold(stage: &Stage, page: &str, held: bool) {
@@ -141,4 +142,44 @@ async fn what_someone_makes_anew_under_the_same_name_survives_the_teardown() {
     stage.gone("diary", &uid).await;
     assert_eq!(stage.maps().get("diary-monday").await.unwrap().uid(), anew.uid());
     running.stop().await;
+}
+
+#[tokio::test]
+async fn a_record_that_another_process_published_in_the_meantime_is_not_overwritten() {
+    let stage = Stage::new("teardown").await;
+    let running = stage.run();
+    let uid = notebook(&stage, "diary", "Wait").await;
+    running.stop().await;
+    stage.delete("diary").await;
+    let notebooks = stage.notebooks();
+    // Right before the first status is published: the decision is made, and made on what is no longer so.
+    let publishes = |request: &http::Request<kube::client::Body>| request.uri().path().ends_with("/status");
+    let client = meddled(&stage.client, publishes, async move {
+        let theirs = json!({"status": {"teardown": {"startedAt": "2020-02-02T02:02:02Z", "steps": []}}});
+        notebooks.patch_status("diary", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    });
+    let running = Running::with(Notebooks, client, &stage.namespace);
+    let begun = |notebook: &Notebook| step(notebook, "pages").is_some_and(|step| step.phase == StepPhase::Running);
+    let seen = eventually(&stage.notebooks(), "diary", "begun", begun).await;
+    let record = seen.status.unwrap().teardown.unwrap();
+    assert_eq!(record.started_at.to_string(), "2020-02-02T02:02:02Z");
+    hold(&stage, "diary-monday", false).await;
+    stage.gone("diary", &uid).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_written_about_an_object_after_it_was_released() {
+    let stage = Stage::new("teardown").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let running = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "rain")]).await;
+    let uid = stage.ready("diary").await.uid().unwrap();
+    stage.delete("diary").await;
+    stage.gone("diary", &uid).await;
+    // What is under way is done before it stops.
+    running.stop().await;
+    let of_diary = |write: &Passed| write.path.contains("/notebooks/diary");
+    let last = proxy.writes().into_iter().rfind(of_diary).unwrap();
+    assert!(last.path.ends_with("/notebooks/diary"), "{last:?} came after the release");
 }
