@@ -1,4 +1,4 @@
-//! How long until a control plane can be used: `cargo bench -p sandbox`.
+//! How long until a control plane can be used, and a node with a pod on it: `cargo bench -p sandbox`.
 //!
 //! With everything built, by default. `OPCORE_BENCH_BUILD=1` also builds everything, once, from empty caches (the modules
 //! themselves excepted, whose download measures the network): minutes.
@@ -6,12 +6,19 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sandbox::{Options, Sandbox, results};
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use kube::runtime::wait::{await_condition, conditions};
+use sandbox::{Image, Options, Sandbox, results};
 
 /// Enough for a median; each takes seconds.
 const STARTS: usize = 5;
 /// What people are promised.
 const TARGET: Duration = Duration::from_secs(8);
+const NODE_TARGET: Duration = Duration::from_secs(20);
+const POD_TARGET: Duration = Duration::from_secs(3);
 
 fn main() -> anyhow::Result<()> {
     let built = std::env::var_os("OPCORE_BENCH_BUILD").map(|_| build()).transpose()?;
@@ -31,6 +38,17 @@ fn main() -> anyhow::Result<()> {
         println!("{:<28}{:>10}{:>10}{:>10}{:>10}", "", "fastest", "median", "slowest", "target");
         println!("{:<28}{ready}{:>9.1}s", "control plane ready", TARGET.as_secs_f64());
         println!("{:<28}{namespace}", "a namespace to test in");
+        let node = match sandbox::can_run_node() {
+            Ok(()) => Some(node().await?),
+            Err(why) => {
+                println!("No node was measured: {why:#}");
+                None
+            }
+        };
+        if let Some((ready, running)) = &node {
+            println!("{:<28}{ready}{:>9.1}s", "node and names ready", NODE_TARGET.as_secs_f64());
+            println!("{:<28}{running}{:>9.1}s", "a pod running", POD_TARGET.as_secs_f64());
+        }
         if let Some(built) = built {
             println!("{:<28}{:>19.0}s", "all programs built", built.as_secs_f64());
         }
@@ -40,12 +58,41 @@ fn main() -> anyhow::Result<()> {
                 "controlPlaneReadySeconds": ready.json(),
                 "namespaceSeconds": namespace.json(),
                 "targetSeconds": TARGET.as_secs_f64(),
+                "nodeReadySeconds": node.as_ref().map(|(ready, _)| ready.json()),
+                "podRunningSeconds": node.as_ref().map(|(_, running)| running.json()),
                 "buildSeconds": built.map(|built| built.as_secs_f64()),
             }),
         )?;
         anyhow::ensure!(ready.median <= TARGET, "the control plane is slower than promised");
+        if let Some((ready, running)) = node {
+            anyhow::ensure!(ready.median <= NODE_TARGET, "the node is slower than promised");
+            anyhow::ensure!(running.median <= POD_TARGET, "a pod is slower than promised");
+        }
         Ok(())
     })
+}
+
+/// From nothing to a node that is ready, with names answered; and from a pod's creation to its running.
+async fn node() -> anyhow::Result<(Spread, Spread)> {
+    let echo = sandbox::program("echo").await?;
+    let (mut ready, mut running) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        let started = Instant::now();
+        let sandbox = Sandbox::start(Options { node: true, ..Options::default() }).await?;
+        ready.push(started.elapsed());
+        sandbox.load_image(&Image::new("echo:v1", &echo)?).await?;
+        let pods: Api<Pod> = Api::namespaced(sandbox.client().await?, "default");
+        let pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "echo" },
+            "spec": { "containers": [{ "name": "echo", "image": "echo:v1" }] },
+        }))?;
+        let created = Instant::now();
+        pods.create(&PostParams::default(), &pod).await?;
+        let runs = await_condition(pods, "echo", conditions::is_pod_running());
+        tokio::time::timeout(Duration::from_mins(1), runs).await.context("the pod does not run")??;
+        running.push(created.elapsed());
+    }
+    Ok((Spread::of(ready), Spread::of(running)))
 }
 
 /// Builds all programs, as on a machine that never did.

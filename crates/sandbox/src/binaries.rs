@@ -7,24 +7,39 @@ use anyhow::{Context, bail};
 
 use crate::cache::Cache;
 use crate::catalogue::Catalogue;
+use crate::node::requirements;
 use crate::progress::Progress;
 
 /// The programs of a control plane, and the one that people talk to it with.
 pub(crate) const CONTROL_PLANE: [&str; 5] =
     ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
 
+/// What a node runs beside it, in processes and in pods.
+pub(crate) const NODE: [&str; 4] = ["kubelet", "kube-proxy", "coredns", "pause"];
+
 /// Name → file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Binaries(BTreeMap<String, PathBuf>);
 
 impl Binaries {
-    /// Those of a control plane: what `KUBEBUILDER_ASSETS` holds, the rest from the cache, where what
-    /// is missing is built.
-    pub(crate) async fn for_control_plane(progress: Progress) -> anyhow::Result<Self> {
+    /// Those of a sandbox, with or without a node: what `KUBEBUILDER_ASSETS` holds, the rest from the
+    /// cache, where what is missing is built.
+    ///
+    /// # Errors
+    /// One cannot be built, or this machine cannot run a node: that is said before anything is built.
+    pub(crate) async fn for_sandbox(node: bool, progress: Progress) -> anyhow::Result<Self> {
+        if node {
+            requirements::check()?;
+        }
+        Self::ensure(CONTROL_PLANE.into_iter().chain(NODE.into_iter().filter(|_| node)), progress).await
+    }
+
+    /// Those of these names.
+    pub(crate) async fn ensure(names: impl Iterator<Item = &str>, progress: Progress) -> anyhow::Result<Self> {
         let assets = assets()?;
         let mut found = BTreeMap::new();
         let mut built: BTreeMap<String, PathBuf> = BTreeMap::new();
-        for name in CONTROL_PLANE {
+        for name in names {
             let given = assets.as_ref().map(|dir| dir.join(name));
             if let Some(file) = given.filter(|file| file.is_file()) {
                 found.insert(name.to_owned(), file);

@@ -33,6 +33,8 @@ pub(crate) struct Recipe {
 struct Spec {
     /// The module whose version is the component's.
     module: String,
+    /// The version of a program of our own, which no `go.mod` pins.
+    version: Option<String>,
     /// Name of the program → package it is built from.
     binaries: BTreeMap<String, String>,
     /// Go variables set when linking; `{version}`, `{major}` and `{minor}` stand for the pinned version.
@@ -107,7 +109,10 @@ impl Recipe {
             serde_yaml::from_str(&text).with_context(|| format!("{} is not understood", file.display()))?;
         let go_mod = dir.join("go.mod");
         let pins = fs::read_to_string(&go_mod).with_context(|| format!("Cannot read {}", go_mod.display()))?;
-        let version = pinned(&pins, &spec.module)
+        let version = spec
+            .version
+            .as_deref()
+            .or_else(|| pinned(&pins, &spec.module))
             .with_context(|| format!("{} pins no version of {}", go_mod.display(), spec.module))?;
         let go = pins
             .lines()
@@ -196,11 +201,12 @@ mod tests {
     #[test]
     fn the_components_of_this_repository_are_complete() -> anyhow::Result<()> {
         let catalogue = Catalogue::load()?;
-        for program in crate::binaries::CONTROL_PLANE {
+        for program in crate::binaries::CONTROL_PLANE.into_iter().chain(crate::binaries::NODE) {
             catalogue.find(program)?;
         }
         let kubernetes = catalogue.find("kube-apiserver")?;
         let version = &kubernetes.version;
+        assert_eq!(version, &catalogue.find("kubelet")?.version, "the node is of the same version");
         assert!(
             kubernetes.linker_flags().contains(&format!("version.gitVersion={version}")),
             "{}",
@@ -213,7 +219,7 @@ mod tests {
     fn an_unknown_component_is_answered_with_those_that_exist() -> anyhow::Result<()> {
         let answer = Catalogue::load()?.find("kubelte").map(|r| r.name.clone());
         let text = answer.expect_err("there is none").to_string();
-        assert!(text.contains("etcd, kubernetes"), "{text}");
+        assert!(text.contains("coredns, echo, etcd, kubernetes, kubernetes-node, pause"), "{text}");
         Ok(())
     }
 }

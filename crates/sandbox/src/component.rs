@@ -1,11 +1,11 @@
-//! The programs that a running control plane consists of.
+//! The programs that a running sandbox consists of.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A program of the control plane, in the order in which they start.
+/// A program of a sandbox: those of the control plane, then those of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Component {
     /// The store of all objects.
@@ -20,11 +20,43 @@ pub enum Component {
     /// Assigns pods to nodes.
     #[serde(rename = "kube-scheduler")]
     Scheduler,
+    /// The first process of the node: holds its namespaces. With it everything on the node ends.
+    #[serde(rename = "node-init")]
+    NodeInit,
+    /// Runs containers.
+    #[serde(rename = "containerd")]
+    Containerd,
+    /// Runs pods.
+    #[serde(rename = "kubelet")]
+    Kubelet,
+    /// Leads traffic for Services to their pods.
+    #[serde(rename = "kube-proxy")]
+    KubeProxy,
 }
 
 impl Component {
-    /// All of them, in the order in which they start.
-    pub const ALL: [Self; 4] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
+    /// Those of every sandbox, in the order in which they start.
+    pub const CONTROL_PLANE: [Self; 4] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
+
+    /// Those of a node, in the order in which they start.
+    pub const NODE: [Self; 4] = [Self::NodeInit, Self::Containerd, Self::Kubelet, Self::KubeProxy];
+
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::NodeInit,
+        Self::Containerd,
+        Self::Kubelet,
+        Self::KubeProxy,
+    ];
+
+    /// Those that a sandbox with or without a node consists of.
+    pub(crate) fn of_sandbox(node: bool) -> &'static [Self] {
+        if node { &Self::ALL } else { &Self::CONTROL_PLANE }
+    }
 
     /// The name of its program, which is also the name of its log.
     pub const fn name(self) -> &'static str {
@@ -33,6 +65,10 @@ impl Component {
             Self::ApiServer => "kube-apiserver",
             Self::ControllerManager => "kube-controller-manager",
             Self::Scheduler => "kube-scheduler",
+            Self::NodeInit => "node-init",
+            Self::Containerd => "containerd",
+            Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
         }
     }
 }
@@ -77,7 +113,7 @@ mod tests {
         assert_eq!(
             answer,
             Err("There is no component \"kubelte\": choose one of etcd, kube-apiserver, \
-                 kube-controller-manager, kube-scheduler."
+                 kube-controller-manager, kube-scheduler, node-init, containerd, kubelet, kube-proxy."
                 .to_owned())
         );
     }

@@ -1,15 +1,20 @@
-//! A control plane: four processes, started in order, watched until each does its work.
+//! A control plane: four processes, started in order, watched until each does its work. And a node, where
+//! one is asked for: four more.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use kube::Client;
 
 use crate::binaries::Binaries;
 use crate::home::Home;
-use crate::launch::{self, Lifetime, Running};
+use crate::image::{self, Image};
+use crate::launch::{self, Call, Lifetime, Running};
+use crate::node::{self, Enclosure, Network, Within, cgroup, remains, settings};
 use crate::probe::{self, Probe};
 use crate::process::{self, ProcessId};
 use crate::{Component, Options, Signal, flags, kubeconfig, ports};
@@ -44,6 +49,13 @@ pub(crate) struct ControlPlane {
     options: Options,
     lifetime: Lifetime,
     parts: Mutex<BTreeMap<Component, Part>>,
+    /// What a node stands on, once there is one.
+    ground: OnceLock<Ground>,
+}
+
+struct Ground {
+    enclosure: Enclosure,
+    network: Network,
 }
 
 #[derive(Debug, Default)]
@@ -85,18 +97,88 @@ impl ControlPlane {
         }
         // Not on another thread: a cancelled start must not go on writing files behind our back.
         home.create()?;
-        home.pki().create()?;
-        flags::write_files(&home, &options)?;
+        let parts = Mutex::default();
+        let plane = Self { home, binaries, options, lifetime, parts, ground: OnceLock::new() };
+        if plane.options.node {
+            plane.lay_ground(observer).await?;
+        }
+        plane.home.pki().create(plane.network())?;
+        flags::write_files(&plane.home, &plane.options)?;
 
-        let plane = Self { home, binaries, options, lifetime, parts: Mutex::default() };
-        plane.bring_up(Component::Etcd, observer).await?;
-        plane.bring_up(Component::ApiServer, observer).await?;
+        // Boxed: most sandboxes have no node, and need not make room for its start.
+        tokio::try_join!(plane.start_api(observer), Box::pin(plane.start_runtime(observer)))?;
         tokio::try_join!(
             plane.bring_up(Component::ControllerManager, observer),
             plane.bring_up(Component::Scheduler, observer),
+            Box::pin(plane.start_node(observer)),
         )?;
         probe::default_account(&plane.client().await?, "default").await?;
         Ok(plane)
+    }
+
+    async fn start_api(&self, observer: &dyn Observer) -> anyhow::Result<()> {
+        self.bring_up(Component::Etcd, observer).await?;
+        self.bring_up(Component::ApiServer, observer).await
+    }
+
+    /// The namespaces of a node, its control groups, and its wire to this machine.
+    async fn lay_ground(&self, observer: &dyn Observer) -> anyhow::Result<()> {
+        let started = Instant::now();
+        cgroup::create(&self.home)?;
+        self.spawn(Component::NodeInit, observer)?;
+        let holder = self.processes().remove(&Component::NodeInit).context("node-init has ended")?;
+        let enclosure = Enclosure { holder };
+        let deadline = started + PATIENCE;
+        while !enclosure.is_ready() {
+            self.check_running(Component::NodeInit)?;
+            if Instant::now() > deadline {
+                bail!("node-init is not ready after {} s.{}", PATIENCE.as_secs(), self.last_words(Component::NodeInit));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let network = Network::connect(&self.home, enclosure.holder.pid)?;
+        let _ = self.ground.set(Ground { enclosure, network });
+        std::fs::write(remains::network_file(&self.home), network.index().to_string())?;
+        settings::write(&self.home, network)?;
+        observer.ready(Component::NodeInit, started.elapsed());
+        Ok(())
+    }
+
+    /// What runs containers, with the images that every node has. It needs no API server.
+    async fn start_runtime(&self, observer: &dyn Observer) -> anyhow::Result<()> {
+        let Some(ground) = self.ground.get() else {
+            return Ok(());
+        };
+        self.bring_up(Component::Containerd, observer).await?;
+        for (name, program) in [(node::PAUSE_IMAGE, "pause"), (node::COREDNS_IMAGE, "coredns")] {
+            let image = Image::new(name, self.binaries.get(program)?)?;
+            let layout = tokio::task::spawn_blocking(move || image.build()).await??;
+            image::load(layout, &ground.enclosure, &self.home).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_node(&self, observer: &dyn Observer) -> anyhow::Result<()> {
+        let Some(ground) = self.ground.get() else {
+            return Ok(());
+        };
+        let client = self.client().await?;
+        tokio::try_join!(
+            self.bring_up(Component::Kubelet, observer),
+            self.bring_up(Component::KubeProxy, observer),
+            node::install_addons(&client, ground.network),
+        )?;
+        Ok(())
+    }
+
+    /// The network of the node, where there is one.
+    fn network(&self) -> Option<Network> {
+        self.ground.get().map(|ground| ground.network)
+    }
+
+    /// The namespaces of the node, where there is one.
+    pub(crate) fn enclosure(&self) -> Option<&Enclosure> {
+        self.ground.get().map(|ground| &ground.enclosure)
     }
 
     pub(crate) fn home(&self) -> &Home {
@@ -148,6 +230,9 @@ impl ControlPlane {
 
     /// Ends a component if it runs, and starts it with the same port, data and certificates.
     pub(crate) async fn restart(&self, component: Component) -> anyhow::Result<()> {
+        if component == Component::NodeInit {
+            bail!("node-init cannot be restarted: with it everything on the node ends. Start another sandbox.");
+        }
         // etcd waits seven seconds for its clients. What it has acknowledged is safe without.
         self.end(component, Duration::from_secs(2)).await?;
         self.spawn(component, &Nobody)?;
@@ -191,32 +276,75 @@ impl ControlPlane {
     }
 
     fn assign_port(&self, component: Component, wanted: Option<u16>) -> anyhow::Result<()> {
-        let port = match wanted {
-            Some(port) => port,
-            None => ports::free()?,
+        let port = match (component, wanted) {
+            (_, Some(port)) => port,
+            // The node has a network of its own, where these are free.
+            (Component::Kubelet, _) => settings::KUBELET_PORT,
+            (Component::KubeProxy, _) => settings::KUBE_PROXY_PORT,
+            (Component::Containerd | Component::NodeInit, _) => 0,
+            _ => ports::free()?,
         };
         self.parts().entry(component).or_default().port = port;
         if component == Component::ApiServer {
             let pki = self.home.pki();
-            kubeconfig::write(&self.home.kubeconfig(), &pki, "admin", port)?;
-            for identity in ["controller-manager", "scheduler"] {
-                kubeconfig::write(&self.home.kubeconfig_of(identity), &pki, identity, port)?;
+            let server = (self.address(component), port);
+            kubeconfig::write(&self.home.kubeconfig(), &pki, "admin", server)?;
+            let on_node = ["kubelet", "kube-proxy"].into_iter().filter(|_| self.options.node);
+            for identity in ["controller-manager", "scheduler"].into_iter().chain(on_node) {
+                kubeconfig::write(&self.home.kubeconfig_of(identity), &pki, identity, server)?;
             }
         }
         Ok(())
     }
 
     fn spawn(&self, component: Component, observer: &dyn Observer) -> anyhow::Result<()> {
-        let flags = flags::of(component, &self.home, &self.options, |c| self.port(c));
-        let binary = self.binaries.get(component.name())?;
-        let running = launch::start(component, binary, &flags, &self.home, self.lifetime)?;
+        let call = self.call(component)?;
+        let running = launch::start(component, &call, &self.home, self.lifetime)?;
         let id = running.id.clone();
         self.parts().entry(component).or_default().running = Some(running);
         observer.spawned(component, &id, self.port(component))
     }
 
+    /// How a component is called, and from where.
+    fn call(&self, component: Component) -> anyhow::Result<Call> {
+        if component == Component::NodeInit {
+            return Ok(Call { words: Enclosure::make(&self.home, &self.binaries)?, forks: true });
+        }
+        let within = match component {
+            Component::Containerd | Component::Kubelet | Component::KubeProxy => Within::Node,
+            // It makes volumes in directories of the node.
+            Component::ControllerManager if self.options.node => Within::Files,
+            _ => Within::Machine,
+        };
+        let mut words = self.enclosure().map(|enclosure| enclosure.enter(within)).unwrap_or_default();
+        words.push(match component {
+            // A package of the system brings it.
+            Component::Containerd => component.name().into(),
+            _ => self.binaries.get(component.name())?.into(),
+        });
+        let flags = flags::of(component, &self.home, &self.options, self.network(), |c| self.port(c));
+        words.extend(flags.into_iter().map(OsString::from));
+        Ok(Call { words, forks: within == Within::Node })
+    }
+
+    /// Where a component answers.
+    fn address(&self, component: Component) -> Ipv4Addr {
+        match (component, self.network()) {
+            (Component::ApiServer, Some(network)) => network.host(),
+            (Component::Kubelet | Component::KubeProxy, Some(network)) => network.node(),
+            _ => Ipv4Addr::LOCALHOST,
+        }
+    }
+
+    async fn probe(&self, component: Component) -> anyhow::Result<Probe> {
+        match (component, self.enclosure()) {
+            (Component::Containerd, Some(enclosure)) => Ok(Probe::Socket(enclosure.file(settings::CONTAINERD_SOCKET))),
+            _ => Probe::http(&self.home, component, (self.address(component), self.port(component))).await,
+        }
+    }
+
     async fn until_ready(&self, component: Component) -> Result<(), Failure> {
-        let probe = Probe::new(&self.home, component, self.port(component)).await.map_err(Failure::Other)?;
+        let probe = self.probe(component).await.map_err(Failure::Other)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.check_running(component)?;

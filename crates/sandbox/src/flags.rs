@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use crate::home::Home;
+use crate::node::{Network, settings};
 use crate::{Component, Options};
 
-/// The addresses of Services.
+/// The addresses of Services, where there is no node.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 /// Who did what to which object, without the objects themselves: they may hold secrets.
@@ -25,14 +26,24 @@ pub(crate) fn write_files(home: &Home, options: &Options) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The arguments of a component. `port` tells the port of each.
-pub(crate) fn of(component: Component, home: &Home, options: &Options, port: impl Fn(Component) -> u16) -> Vec<String> {
+/// The arguments of a component. `port` tells the port of each; `network` is that of the node, if any.
+pub(crate) fn of(
+    component: Component,
+    home: &Home,
+    options: &Options,
+    network: Option<Network>,
+    port: impl Fn(Component) -> u16,
+) -> Vec<String> {
     let own_port = port(component);
-    match component {
-        Component::Etcd => etcd(home, options, own_port),
-        Component::ApiServer => api_server(home, options, own_port, port(Component::Etcd)),
-        Component::ControllerManager => controller_manager(home, own_port),
-        Component::Scheduler => client(home, "scheduler", own_port),
+    match (component, network) {
+        (Component::Etcd, _) => etcd(home, options, own_port),
+        (Component::ApiServer, _) => api_server(home, options, network, own_port, port(Component::Etcd)),
+        (Component::ControllerManager, _) => controller_manager(home, network, own_port),
+        (Component::Scheduler, _) => client(home, "scheduler", own_port),
+        (Component::Containerd, _) => settings::containerd_flags(home),
+        (Component::Kubelet, Some(network)) => settings::kubelet_flags(home, network),
+        (Component::KubeProxy, Some(network)) => settings::kube_proxy_flags(home, network),
+        (Component::NodeInit | Component::Kubelet | Component::KubeProxy, _) => Vec::new(),
     }
 }
 
@@ -69,17 +80,13 @@ fn etcd(home: &Home, options: &Options, port: u16) -> Vec<String> {
     flags
 }
 
-fn api_server(home: &Home, options: &Options, port: u16, etcd_port: u16) -> Vec<String> {
+fn api_server(home: &Home, options: &Options, network: Option<Network>, port: u16, etcd_port: u16) -> Vec<String> {
     let pki = home.pki();
     let server = pki.pair("server");
     let store = pki.pair("etcd-client");
     let proxy = pki.pair("front-proxy-client");
     let accounts = pki.service_accounts();
     let mut flags = vec![
-        "--bind-address=127.0.0.1".to_owned(),
-        // Without a node nobody could reach the `kubernetes` Service, and loopback may not be an endpoint.
-        "--advertise-address=127.0.0.1".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
         format!("--secure-port={port}"),
         path("--tls-cert-file", &server.cert),
         path("--tls-private-key-file", &server.key),
@@ -88,7 +95,7 @@ fn api_server(home: &Home, options: &Options, port: u16, etcd_port: u16) -> Vec<
         path("--etcd-cafile", &pki.authority_cert("etcd-ca")),
         path("--etcd-certfile", &store.cert),
         path("--etcd-keyfile", &store.key),
-        format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+        format!("--service-cluster-ip-range={}", service_range(network)),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--enable-admission-plugins=NodeRestriction".to_owned(),
         // ValidatingAdmissionPolicy is on by itself; its mutating sister is still behind these two.
@@ -108,6 +115,27 @@ fn api_server(home: &Home, options: &Options, port: u16, etcd_port: u16) -> Vec<
         // Asked to end, it would otherwise wait a minute for watches that have no reason to end.
         "--shutdown-watch-termination-grace-period=1s".to_owned(),
     ];
+    match network {
+        None => flags.extend([
+            "--bind-address=127.0.0.1".to_owned(),
+            // Without a node nobody could reach the `kubernetes` Service, and loopback may not be an endpoint.
+            "--advertise-address=127.0.0.1".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+        ]),
+        Some(network) => {
+            let kubelets = pki.pair("kubelet-client");
+            flags.extend([
+                // On the wire to the node and nowhere else: this machine and its pods reach it there.
+                format!("--bind-address={}", network.host()),
+                format!("--advertise-address={}", network.host()),
+                // By its address: nobody here could resolve the node's name.
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
+                path("--kubelet-certificate-authority", &pki.authority_cert("ca")),
+                path("--kubelet-client-certificate", &kubelets.cert),
+                path("--kubelet-client-key", &kubelets.key),
+            ]);
+        }
+    }
     if options.audit {
         flags.push(path("--audit-policy-file", &home.audit_policy()));
         flags.push(path("--audit-log-path", &home.audit_log()));
@@ -118,7 +146,11 @@ fn api_server(home: &Home, options: &Options, port: u16, etcd_port: u16) -> Vec<
     flags
 }
 
-fn controller_manager(home: &Home, port: u16) -> Vec<String> {
+fn service_range(network: Option<Network>) -> String {
+    network.map_or_else(|| SERVICE_RANGE.to_owned(), |network| network.services().to_string())
+}
+
+fn controller_manager(home: &Home, network: Option<Network>, port: u16) -> Vec<String> {
     let pki = home.pki();
     let authority = pki.pair("ca");
     let mut flags = client(home, "controller-manager", port);
@@ -129,11 +161,23 @@ fn controller_manager(home: &Home, port: u16) -> Vec<String> {
         path("--root-ca-file", &authority.cert),
         path("--cluster-signing-cert-file", &authority.cert),
         path("--cluster-signing-key-file", &authority.key),
-        format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+        format!("--service-cluster-ip-range={}", service_range(network)),
+        // It makes this directory, and the default is one of the machine's.
+        path("--flex-volume-plugin-dir", &home.dir().join("volume-plugins")),
         // The default of 20 requests a second would measure the controller manager, not us.
         "--kube-api-qps=200".to_owned(),
         "--kube-api-burst=400".to_owned(),
     ]);
+    if let Some(network) = network {
+        flags.extend([
+            // Volumes for claims: directories in the node's /tmp.
+            "--enable-hostpath-provisioner=true".to_owned(),
+            "--allocate-node-cidrs=true".to_owned(),
+            format!("--cluster-cidr={}", network.pods()),
+            // There is one node: it gets all of them.
+            format!("--node-cidr-mask-size={}", network.pods().length()),
+        ]);
+    }
     flags
 }
 

@@ -59,6 +59,16 @@ impl Home {
         self.dir.join("logs").join(format!("{component}.log"))
     }
 
+    /// What the node has in place of the machine's own directories.
+    pub(crate) fn node(&self) -> PathBuf {
+        self.dir.join("node")
+    }
+
+    /// A file of settings of the node.
+    pub(crate) fn node_setting(&self, name: &str) -> PathBuf {
+        self.node().join("etc").join(name)
+    }
+
     pub(crate) fn audit_policy(&self) -> PathBuf {
         self.dir.join("audit-policy.yaml")
     }

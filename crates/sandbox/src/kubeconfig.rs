@@ -1,5 +1,6 @@
 //! Kubeconfig files, with the certificates inside: one file can be copied and used elsewhere.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::Context;
@@ -11,14 +12,14 @@ use serde_json::json;
 use crate::pki::{Pki, write_private};
 
 /// Writes the kubeconfig of one identity of the `pki`, readable by its owner only.
-pub(crate) fn write(path: &Path, pki: &Pki, identity: &str, port: u16) -> anyhow::Result<()> {
+pub(crate) fn write(path: &Path, pki: &Pki, identity: &str, (address, port): (Ipv4Addr, u16)) -> anyhow::Result<()> {
     let pair = pki.pair(identity);
     let document = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "sandbox",
         "clusters": [{ "name": "sandbox", "cluster": {
-            "server": format!("https://127.0.0.1:{port}"),
+            "server": format!("https://{address}:{port}"),
             "certificate-authority-data": embedded(&pki.authority_cert("ca"))?,
         }}],
         "users": [{ "name": identity, "user": {

@@ -1,5 +1,6 @@
 //! A real Kubernetes on one machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler,
-//! with certificates, RBAC and admission as in any cluster.
+//! with certificates, RBAC and admission as in any cluster; and, with [`Options::node`], a real node on
+//! which pods run.
 //!
 //! A test asks for the shared one and a namespace of its own:
 //!
@@ -26,8 +27,10 @@ mod dirlock;
 mod flags;
 mod golang;
 mod home;
+mod image;
 mod kubeconfig;
 mod launch;
+mod node;
 mod pki;
 mod ports;
 mod probe;
@@ -41,7 +44,26 @@ mod state;
 use std::path::PathBuf;
 
 pub use component::Component;
+pub use image::Image;
 pub use sandbox::{Options, Sandbox, Signal};
+
+/// The file of a program that this repository can build, e.g. `echo` for pods of tests. It is built when it
+/// never was.
+///
+/// # Errors
+/// There is no such program, or it cannot be built.
+pub async fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let binaries = binaries::Binaries::ensure(std::iter::once(name), progress::Progress::detect()).await?;
+    Ok(binaries.get(name)?.to_owned())
+}
+
+/// Why no node can run on this machine, in words that say what to do about it.
+///
+/// # Errors
+/// One cannot.
+pub fn can_run_node() -> anyhow::Result<()> {
+    node::requirements::check()
+}
 
 /// Chooses the implementation of TLS for this process, unless it has been chosen.
 fn install_crypto() {

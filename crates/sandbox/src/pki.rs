@@ -15,13 +15,14 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 
-/// The first address of the service range: the `kubernetes` Service.
-pub(crate) const SERVICE_IP: &str = "10.96.0.1";
+use crate::node::{self, Network};
 
-const SERVER_NAMES: [&str; 7] = [
+/// The first address of the service range of a sandbox without a node: the `kubernetes` Service.
+const SERVICE_IP: &str = "10.96.0.1";
+
+const SERVER_NAMES: [&str; 6] = [
     "127.0.0.1",
     "localhost",
-    SERVICE_IP,
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
@@ -46,16 +47,25 @@ impl Pki {
         Self { dir }
     }
 
-    /// Writes a complete new set.
-    pub(crate) fn create(&self) -> anyhow::Result<()> {
+    /// Writes a complete new set: for a node too, where there is a network for one.
+    pub(crate) fn create(&self, network: Option<Network>) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.dir).with_context(|| format!("Cannot create {}", self.dir.display()))?;
 
         let cluster = self.authority("ca", "opcore-sandbox")?;
-        let servers = Profile::server("kube-apiserver");
+        let mut servers = Profile::server("kube-apiserver");
+        match network {
+            None => servers.names.push(SERVICE_IP.to_owned()),
+            Some(network) => {
+                servers.names.extend([network.host(), network.api_service()].map(|address| address.to_string()));
+            }
+        }
         self.issue(&cluster, "server", &servers)?;
         self.issue(&cluster, "admin", &Profile::client("opcore-sandbox-admin", Some("system:masters")))?;
         self.issue(&cluster, "controller-manager", &Profile::client("system:kube-controller-manager", None))?;
         self.issue(&cluster, "scheduler", &Profile::client("system:kube-scheduler", None))?;
+        if let Some(network) = network {
+            self.issue_for_node(&cluster, network)?;
+        }
 
         let etcd = self.authority("etcd-ca", "opcore-sandbox-etcd")?;
         // etcd is its own peer, so its certificate serves and calls.
@@ -74,6 +84,16 @@ impl Pki {
         write_private(&files.key, accounts.serialize_pem().as_bytes())?;
         write_private(&files.cert, accounts.public_key_pem().as_bytes())?;
         Ok(())
+    }
+
+    /// What the kubelet and kube-proxy are to the API server, and the API server to the kubelet.
+    fn issue_for_node(&self, cluster: &CertifiedIssuer<'static, KeyPair>, network: Network) -> anyhow::Result<()> {
+        self.issue(cluster, "kubelet", &Profile::client(NODE_USER, Some("system:nodes")))?;
+        self.issue(cluster, "kube-proxy", &Profile::client("system:kube-proxy", None))?;
+        self.issue(cluster, "kubelet-client", &Profile::client("kube-apiserver", Some("system:masters")))?;
+        let server =
+            Profile { names: vec![node::NAME.to_owned(), network.node().to_string()], ..Profile::server(NODE_USER) };
+        self.issue(cluster, "kubelet-server", &server)
     }
 
     /// A certificate and its key by name, e.g. `admin`.
@@ -117,6 +137,9 @@ impl Pki {
         Ok(())
     }
 }
+
+/// The kubelet's name in the cluster: that of [`node::NAME`] with what Kubernetes puts before it.
+const NODE_USER: &str = "system:node:node";
 
 /// What a certificate says about its holder.
 struct Profile {
@@ -177,7 +200,7 @@ mod tests {
     fn a_complete_set_is_written_and_only_the_owner_can_read_it() -> anyhow::Result<()> {
         let dir = tempfile::tempdir()?;
         let pki = Pki::at(dir.path().join("pki"));
-        pki.create()?;
+        pki.create(None)?;
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir.path().join("pki"))? {
             let entry = entry?;
@@ -223,7 +246,7 @@ mod tests {
             .into_iter()
             .map(|name| {
                 let pki = Pki::at(dir.path().join(name));
-                pki.create()?;
+                pki.create(None)?;
                 Ok(std::fs::read(pki.pair("ca").key)?)
             })
             .collect::<anyhow::Result<_>>()?;

@@ -1,12 +1,14 @@
 //! Whether a component does its work.
 
-use std::path::Path;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
+use tokio::net::UnixStream;
 
 use crate::Component;
 use crate::home::Home;
@@ -15,44 +17,56 @@ use crate::kubeconfig;
 /// Asks one component of one sandbox.
 ///
 /// Certificates make sure that it is this sandbox's: a stranger on the same port is never taken for it.
-pub(crate) struct Probe {
-    component: Component,
-    client: Client,
+pub(crate) enum Probe {
+    /// It answers at a path.
+    Http { client: Client, path: &'static str },
+    /// It listens on a socket in the file system.
+    Socket(PathBuf),
 }
 
 impl Probe {
-    pub(crate) async fn new(home: &Home, component: Component, port: u16) -> anyhow::Result<Self> {
+    /// Of a component that answers at an address.
+    pub(crate) async fn http(home: &Home, component: Component, address: (Ipv4Addr, u16)) -> anyhow::Result<Self> {
         let mut config = match component {
             Component::Etcd => etcd_config(home)?,
             _ => kubeconfig::load(&home.kubeconfig()).await?,
         };
-        config.cluster_url = format!("https://127.0.0.1:{port}").parse()?;
+        let (scheme, path) = match component {
+            Component::Etcd => ("https", "/health"),
+            Component::ApiServer => ("https", "/readyz"),
+            // It says so without encryption, on the node's wire.
+            Component::KubeProxy => ("http", "/healthz"),
+            _ => ("https", "/healthz"),
+        };
+        config.cluster_url = format!("{scheme}://{}:{}", address.0, address.1).parse()?;
         config.proxy_url = None;
         // A probe is repeated anyway, and must not hide in retries what it found.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(2));
         config.read_timeout = Some(Duration::from_secs(5));
-        Ok(Self { component, client: Client::try_from(config)? })
+        Ok(Self::Http { client: Client::try_from(config)?, path })
     }
 
     /// Succeeds when the component is ready, and otherwise says what it lacks.
     pub(crate) async fn ready(&self) -> anyhow::Result<()> {
-        match self.component {
-            Component::Etcd => self.get("/health").await,
-            Component::ApiServer => self.get("/readyz").await,
-            Component::ControllerManager | Component::Scheduler => self.get("/healthz").await,
+        match self {
+            Self::Http { client, path } => get(client, path).await,
+            Self::Socket(path) => {
+                UnixStream::connect(path).await.context("nobody listens on its socket")?;
+                Ok(())
+            }
         }
     }
+}
 
-    async fn get(&self, path: &str) -> anyhow::Result<()> {
-        let request = http::Request::get(path).body(Vec::new())?;
-        let answer = tokio::time::timeout(Duration::from_secs(5), self.client.request_text(request));
-        answer
-            .await
-            .map_err(|_| anyhow!("{path} gave no answer within 5 s"))?
-            .with_context(|| format!("{path} is not answered with ok"))?;
-        Ok(())
-    }
+async fn get(client: &Client, path: &str) -> anyhow::Result<()> {
+    let request = http::Request::get(path).body(Vec::new())?;
+    let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request));
+    answer
+        .await
+        .map_err(|_| anyhow!("{path} gave no answer within 5 s"))?
+        .with_context(|| format!("{path} is not answered with ok"))?;
+    Ok(())
 }
 
 /// Waits until the controller manager has given a namespace its ServiceAccount: before, no pod can be

@@ -52,6 +52,17 @@ impl ProcessId {
         }
     }
 
+    /// The processes that this one started and that still run.
+    pub(crate) fn children(&self) -> Vec<Self> {
+        let of_this = |pid: &u32| Stat::read(*pid).is_some_and(|s| s.parent == self.pid && !s.ended());
+        numbers().filter(of_this).filter_map(Self::of).collect()
+    }
+
+    /// The name of its program, as far as the kernel keeps it.
+    pub(crate) fn program(&self) -> Option<String> {
+        Some(fs::read_to_string(format!("/proc/{}/comm", self.pid)).ok()?.trim_end().to_owned())
+    }
+
     /// Clock ticks from boot to its start.
     pub(crate) fn started(&self) -> u64 {
         self.started
@@ -92,12 +103,7 @@ pub(crate) fn end(processes: &[ProcessId], grace: Duration) -> io::Result<()> {
 ///
 /// Finds what a killed starter had no time to write down. Only processes of the same user can be read.
 pub(crate) fn with_environment(entry: &str) -> Vec<ProcessId> {
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    processes
-        .flatten()
-        .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
+    numbers()
         .filter(|pid| {
             fs::read(format!("/proc/{pid}/environ"))
                 .is_ok_and(|text| text.split(|b| *b == 0).any(|e| e == entry.as_bytes()))
@@ -106,9 +112,16 @@ pub(crate) fn with_environment(entry: &str) -> Vec<ProcessId> {
         .collect()
 }
 
+/// The numbers of all processes.
+fn numbers() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok())
+}
+
 /// The fields of `/proc/PID/stat` that matter here.
 struct Stat {
     state: char,
+    parent: u32,
     started: u64,
 }
 
@@ -122,8 +135,9 @@ impl Stat {
         let (_, rest) = text.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
         let state = fields.next()?.chars().next()?;
-        let started = fields.nth(18)?.parse().ok()?;
-        Some(Self { state, started })
+        let parent = fields.next()?.parse().ok()?;
+        let started = fields.nth(17)?.parse().ok()?;
+        Some(Self { state, parent, started })
     }
 
     fn ended(&self) -> bool {
@@ -176,9 +190,9 @@ mod tests {
         let stat =
             Stat::parse("7 (a ) (b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 8192 1 18446744073709551615");
         assert_eq!(
-            stat.map(|s| (s.state, s.started)),
-            Some(('S', 4711)),
-            "state and start time are read after the last bracket"
+            stat.map(|s| (s.state, s.parent, s.started)),
+            Some(('S', 1, 4711)),
+            "state, parent and start time are read after the last bracket"
         );
     }
 

@@ -13,19 +13,23 @@ use tokio::sync::{OnceCell, oneshot};
 use crate::binaries::Binaries;
 use crate::control_plane::{ControlPlane, Nobody};
 use crate::home::Home;
+use crate::image::{self, Image};
 use crate::launch::Lifetime;
+use crate::node::Enclosure;
 use crate::process::ProcessId;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
 use crate::{Component, kubeconfig, probe};
 
-/// How a control plane is started.
+/// How a sandbox is started.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Write a line of JSON for every request to [`Sandbox::audit_log`], before it is answered.
     pub audit: bool,
     /// Let etcd wait for the disk, as a real one does. Slower: for honest benchmarks.
     pub durable: bool,
+    /// Run a node too, on which pods run. Needs root, and the packages that `hack/setup --node` installs.
+    pub node: bool,
     /// The port of the API server; a free one when not given.
     pub port: Option<u16>,
     /// More flags for the API server, e.g. `--watch-cache=false`.
@@ -97,7 +101,7 @@ impl Sandbox {
     /// Dropped, it ends and its files are removed. The components are built first when they never were.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         on_a_thread(|| async move {
-            let binaries = Binaries::for_control_plane(Progress::detect()).await?;
+            let binaries = Binaries::for_sandbox(options.node, Progress::detect()).await?;
             Self::start_with(options, binaries).await
         })
         .await
@@ -215,6 +219,25 @@ impl Sandbox {
             Ok(path) => Some(path.to_owned()),
             Err(_) => crate::path_lookup(name),
         }
+    }
+
+    /// Builds an image and puts it into the node, where pods can use it under its name.
+    ///
+    /// # Errors
+    /// There is no node, or the image cannot be built.
+    pub async fn load_image(&self, image: &Image) -> anyhow::Result<()> {
+        let (home, enclosure) = match &self.place {
+            Place::Own { plane, .. } => (plane.home().clone(), plane.enclosure().cloned()),
+            Place::Given { home: Some(home), .. } => (home.clone(), Enclosure::find(home)),
+            Place::Given { home: None, .. } => bail!(
+                "Images cannot be put into a cluster given by OPCORE_KUBECONFIG: load them with the tools of that \
+                 cluster."
+            ),
+        };
+        let enclosure = enclosure.context("This sandbox has no node: start one with Options { node: true, .. }")?;
+        let image = image.clone();
+        let layout = tokio::task::spawn_blocking(move || image.build()).await??;
+        image::load(layout, &enclosure, &home).await
     }
 
     /// The numbers of the processes that this one started.

@@ -14,13 +14,22 @@ use anyhow::Context;
 use tempfile::TempDir;
 
 use crate::home::Home;
+use crate::node::{cgroup, remains};
 use crate::{dirlock, process};
 
 const PREFIX: &str = "opcore-sandbox-";
 
 /// Reading ends when the last writer, its owner, is gone. Processes that are just dying may still write
-/// into the directory, so removing it may take a few attempts.
-const COMPANION: &str = r#"read -r _; for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$0" && exit; sleep 0.2; done"#;
+/// into the directory or stand in a control group, so removing them may take a few attempts.
+const COMPANION: &str = r#"read -r _
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  left=
+  for group in /sys/fs/cgroup/"$1" /sys/fs/cgroup/*/"$1"; do
+    [ ! -d "$group" ] || find "$group" -depth -type d -exec rmdir {} + || left=1
+  done
+  rm -rf -- "$0" && [ -z "$left" ] && exit
+  sleep 0.2
+done"#;
 
 /// A directory that is removed with its owner.
 #[derive(Debug)]
@@ -34,7 +43,9 @@ impl Scratch {
     pub(crate) fn create() -> anyhow::Result<Self> {
         let parent = std::path::absolute(std::env::temp_dir())?;
         dirlock::sweep(&parent, PREFIX, |dir| {
-            let _ = process::end(&Home::at(dir).marked_processes(), Duration::ZERO);
+            let home = Home::at(dir);
+            let _ = process::end(&home.marked_processes(), Duration::ZERO);
+            let _ = remains::clear(&home);
         });
         let create = || -> io::Result<Self> {
             // Keys lie in there.
@@ -44,6 +55,7 @@ impl Scratch {
             let companion = Command::new("/bin/sh")
                 .args(["-c", COMPANION])
                 .arg(dir.path())
+                .arg(cgroup::name(&Home::at(dir.path())))
                 .process_group(0)
                 .current_dir("/")
                 .stdin(Stdio::piped())
@@ -62,6 +74,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        // The companion would do it too, a little later.
+        let _ = remains::clear(&self.home());
         drop(self.companion.stdin.take());
         let _ = self.companion.wait();
     }

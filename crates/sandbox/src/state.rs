@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::home::Home;
+use crate::node::remains;
 use crate::pki::write_private;
 use crate::process::{self, ProcessId};
 use crate::{Component, dirlock};
@@ -31,6 +32,9 @@ pub(crate) struct State {
     /// Who starts it, or did.
     pub(crate) owner: u32,
     pub(crate) audit: bool,
+    /// Whether it has a node.
+    #[serde(default)]
+    pub(crate) node: bool,
     pub(crate) components: BTreeMap<Component, Record>,
     /// The files of its programs.
     pub(crate) programs: BTreeMap<String, PathBuf>,
@@ -43,6 +47,7 @@ impl State {
             created: Timestamp::UNIX_EPOCH,
             owner: 0,
             audit: false,
+            node: false,
             components: BTreeMap::new(),
             programs: BTreeMap::new(),
         }
@@ -173,8 +178,9 @@ impl Sandboxes {
         let state: State = serde_json::from_slice(&text).unwrap_or_else(|_| State::unreadable());
         let starter_at_work =
             File::open(home.lock()).is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
-        let dead: Vec<Component> = Component::ALL
-            .into_iter()
+        let dead: Vec<Component> = Component::of_sandbox(state.node)
+            .iter()
+            .copied()
             .filter(|c| state.components.get(c).is_none_or(|r| !r.process.is_alive()))
             .collect();
         let health = match (state.phase, starter_at_work) {
@@ -231,6 +237,7 @@ impl Sandboxes {
         let recorded = sandbox.state.components.values().map(|r| r.process.clone());
         processes.extend(recorded);
         process::end(&processes, GRACE).with_context(|| format!("Cannot stop sandbox {name}"))?;
+        remains::clear(home).with_context(|| format!("Cannot remove all of sandbox {name}"))?;
         self.discard(home)
     }
 
@@ -289,6 +296,7 @@ impl Drop for Reservation {
             return;
         }
         let _ = process::end(&self.home.marked_processes(), Duration::ZERO);
+        let _ = remains::clear(&self.home);
         if let Some(dir) = self.home.dir().parent() {
             let _ = Sandboxes { dir: dir.to_owned() }.discard(&self.home);
         }

@@ -136,7 +136,7 @@ fn a_sandbox_lives_from_up_to_down() -> anyhow::Result<()> {
         (
             "logs --name one kubelte",
             "There is no component \"kubelte\": choose one of etcd, kube-apiserver, kube-controller-manager, \
-             kube-scheduler.",
+             kube-scheduler, node-init, containerd, kubelet, kube-proxy.",
         ),
     ] {
         let said = user.run(line)?.refusal()?;
@@ -236,7 +236,10 @@ fn what_cannot_be_is_answered_with_one_sentence() -> anyhow::Result<()> {
     let said = user.run("exec -- true")?.refusal()?;
     ensure!(said == "There is no sandbox default: there is none; start one with: sandbox up.", "{said}");
     let said = user.run("build kubelte")?.refusal()?;
-    ensure!(said.starts_with("There is no component \"kubelte\" to build: choose one of etcd, kubernetes"), "{said}");
+    ensure!(
+        said.starts_with("There is no component \"kubelte\" to build: choose one of coredns, echo, etcd, kubernetes"),
+        "{said}"
+    );
     ensure!(user.run("down --all")?.good()? == "There is no sandbox to stop.\n");
 
     let mut command = user.command(["up"]);

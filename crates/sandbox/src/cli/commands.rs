@@ -15,8 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Exec, Logs, Run, interruptible, lifecycle, style};
 use crate::binaries::Binaries;
 use crate::home::Home;
+use crate::node::{Network, remains};
 use crate::progress::{Progress, human};
-use crate::{Component, Options, Sandbox};
+use crate::{Component, Sandbox};
 
 pub(super) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
     let existing = lifecycle::usable(&args.which.name)?;
@@ -33,9 +34,9 @@ pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
         (prepared(&args.command, &kubeconfig, &Binaries::at_hand())?, None)
     } else {
         let progress = Progress::detect();
-        let options = Options { audit: args.settings.audit, durable: args.settings.durable, ..Options::default() };
+        let options = args.settings.options();
         let start = async {
-            let binaries = Binaries::for_control_plane(progress).await?;
+            let binaries = Binaries::for_sandbox(options.node, progress).await?;
             let started = std::time::Instant::now();
             let sandbox = Sandbox::start_with(options, binaries.clone()).await?;
             eprintln!("Control plane ready after {}.", human(started.elapsed()));
@@ -147,6 +148,14 @@ fn announce(command: &mut Command, home: &Home, audit: bool) {
     command.env("OPCORE_SANDBOX_HOME", home.dir());
     if audit {
         command.env("OPCORE_SANDBOX_AUDIT", "1");
+    }
+    if remains::network(home).is_some() {
+        // It is on this machine, whatever proxy leads elsewhere. Loopback needs no such words.
+        for variable in ["NO_PROXY", "no_proxy"] {
+            let others = std::env::var(variable).ok().filter(|others| !others.is_empty());
+            let own = Network::ALL.to_owned();
+            command.env(variable, others.map_or(own.clone(), |others| format!("{others},{own}")));
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::binaries::CONTROL_PLANE;
 use crate::cache::{Cache, Condition, Scrutiny};
 use crate::catalogue::Catalogue;
 use crate::golang::Toolchain;
+use crate::node::requirements;
 use crate::state::{Health, Sandboxes};
 
 /// Free space, in bytes, that building everything from nothing takes.
@@ -26,12 +27,21 @@ enum Finding {
 
 use Finding::{Good, Missing, Note};
 
-pub(super) async fn doctor() -> anyhow::Result<ExitCode> {
+pub(super) async fn doctor(node: bool) -> anyhow::Result<ExitCode> {
     let mut findings: Vec<(String, Finding)> = Vec::new();
     let mut add = |name: &str, finding| findings.push((name.to_owned(), finding));
 
     add("linux", kernel());
     add("setpriv", setpriv());
+    if node {
+        for requirement in requirements::all() {
+            let finding = match requirement.found {
+                Ok(text) => Good(text),
+                Err(what) => Missing { what: format!("{what}; a node needs it"), cure: requirement.cure },
+            };
+            add(requirement.name, finding);
+        }
+    }
     let catalogue = Catalogue::load();
     add("go", go(catalogue.as_ref().ok()).await);
     let cache = Cache::from_env()?;
@@ -62,12 +72,12 @@ pub(super) async fn doctor() -> anyhow::Result<ExitCode> {
     let mut missing = 0;
     for (name, finding) in &findings {
         match finding {
-            Good(text) => say!("{}  {name:<16} {text}", style::good("ok     ")),
-            Note(text) => say!("{}  {name:<16} {text}", style::faint("note   ")),
+            Good(text) => say!("{}  {name:<24} {text}", style::good("ok     ")),
+            Note(text) => say!("{}  {name:<24} {text}", style::faint("note   ")),
             Missing { what, cure } => {
                 missing += 1;
-                say!("{}  {name:<16} {what}", style::bad("MISSING"));
-                say!("         {:<16} cure: {cure}", "");
+                say!("{}  {name:<24} {what}", style::bad("MISSING"));
+                say!("         {:<24} cure: {cure}", "");
             }
         }
     }

@@ -1,5 +1,6 @@
 //! `up`, `down`, `list`, `status`, `kubeconfig`.
 
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use crate::binaries::Binaries;
 use crate::control_plane::{ControlPlane, Observer};
 use crate::home::Home;
 use crate::launch::Lifetime;
+use crate::node::{Network, remains};
 use crate::process::ProcessId;
 use crate::progress::{Progress, human};
 use crate::state::{self, Existing, Health, Phase, Record, Sandboxes, State};
@@ -23,24 +25,24 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     let sandboxes = Sandboxes::from_env()?;
     sweep(&sandboxes)?;
     if let Some(existing) = sandboxes.find(name)? {
-        return already_there(&existing);
+        return already_there(&existing, args.settings.node);
     }
+    let options = Options { port: args.port, ..args.settings.options() };
     let progress = Progress::detect();
-    let binaries = Binaries::for_control_plane(progress).await?;
+    let binaries = Binaries::for_sandbox(options.node, progress).await?;
 
     let started = Instant::now();
     let state = State {
         phase: Phase::Starting,
         created: Timestamp::now(),
         owner: std::process::id(),
-        audit: args.settings.audit,
+        audit: options.audit,
+        node: options.node,
         components: std::collections::BTreeMap::new(),
         programs: binaries.files().clone(),
     };
     let reservation = sandboxes.reserve(name, &state)?;
     let diary = Diary { home: reservation.home().clone(), state: Mutex::new(state), times: Mutex::default() };
-    let options =
-        Options { audit: args.settings.audit, durable: args.settings.durable, port: args.port, ..Options::default() };
     let plane = {
         let home = reservation.home().clone();
         let start = ControlPlane::start(home, binaries, options, Lifetime::UntilDown, &diary);
@@ -73,10 +75,14 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn already_there(existing: &Existing) -> anyhow::Result<ExitCode> {
+fn already_there(existing: &Existing, node: bool) -> anyhow::Result<ExitCode> {
     let name = &existing.name;
     let option = which_option(name);
     match &existing.health {
+        Health::Running if node && !existing.state.node => bail!(
+            "Sandbox {name} is running without a node: start one beside it under another --name, or remove it \
+             with `sandbox down{option}` first."
+        ),
         Health::Running => {
             say!("Sandbox {name} is already running.");
             say!("  kubeconfig  {}", existing.home.kubeconfig().display());
@@ -113,6 +119,7 @@ impl Diary {
         let waiting: Vec<&str> = started.by_ref().filter(|c| ready.iter().all(|(r, _)| r.name() != *c)).collect();
         match waiting.as_slice() {
             [] if ready.is_empty() => "making certificates".to_owned(),
+            [] if state.node => "waiting for the node and its names".to_owned(),
             [] => "waiting for the first ServiceAccount".to_owned(),
             names => format!("starting {}", names.join(", ")),
         }
@@ -187,7 +194,7 @@ pub(super) fn list() -> anyhow::Result<ExitCode> {
             .state
             .components
             .get(&Component::ApiServer)
-            .map_or_else(|| "-".to_owned(), |r| format!("https://127.0.0.1:{}", r.port));
+            .map_or_else(|| "-".to_owned(), |r| format!("https://{}:{}", api_address(&existing.home), r.port));
         let (state, note) = match &existing.health {
             Health::Running => (style::good(format!("{:<10}", "running")), String::new()),
             Health::Starting | Health::HalfStarted => (format!("{:<10}", "starting"), String::new()),
@@ -206,8 +213,8 @@ pub(super) fn status(name: &str) -> anyhow::Result<ExitCode> {
     let header = format!("{:<24} {:<8} {:>8} {:>6} {:>8}  UPTIME", "COMPONENT", "STATE", "PID", "PORT", "MEMORY");
     say!("{}", style::faint(header));
     let mut all_run = true;
-    for component in Component::ALL {
-        let Some(record) = existing.state.components.get(&component) else {
+    for component in Component::of_sandbox(existing.state.node) {
+        let Some(record) = existing.state.components.get(component) else {
             say!("{component:<24} {:<8}", "-");
             all_run = false;
             continue;
@@ -222,7 +229,8 @@ pub(super) fn status(name: &str) -> anyhow::Result<ExitCode> {
             let state = style::bad(format!("{:<8}", "dead"));
             (state, "-".to_owned(), "-".to_owned())
         };
-        say!("{component:<24} {state} {:>8} {:>6} {memory:>8}  {uptime}", record.process.pid, record.port);
+        let port = if record.port == 0 { "-".to_owned() } else { record.port.to_string() };
+        say!("{component:<24} {state} {:>8} {port:>6} {memory:>8}  {uptime}", record.process.pid);
     }
     say!("kubeconfig: {}", existing.home.kubeconfig().display());
     if all_run {
@@ -269,6 +277,11 @@ fn does_not_run(dead: &[Component]) -> String {
 
 fn which_option(name: &str) -> String {
     if name == "default" { String::new() } else { format!(" --name {name}") }
+}
+
+/// Where the API server of a sandbox listens.
+fn api_address(home: &Home) -> Ipv4Addr {
+    remains::network(home).map_or(Ipv4Addr::LOCALHOST, Network::host)
 }
 
 fn age(since: Timestamp) -> String {

@@ -3,17 +3,21 @@
 mod commands;
 mod components;
 mod doctor;
+mod image;
 mod lifecycle;
 mod style;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A real Kubernetes control plane on this machine.
+use crate::Options;
+
+/// A real Kubernetes on this machine: a control plane, and with `--node` a node that runs pods.
 ///
 /// Built once from pinned sources, then started in seconds. What `sandbox up` starts lives until
 /// `sandbox down`; several can run side by side.
@@ -56,8 +60,53 @@ enum Command {
     Logs(Logs),
     /// Build components now rather than on first use
     Build(Build),
+    /// Make images of static programs, and put them into a node
+    #[command(subcommand)]
+    Image(ImageCommand),
     /// Say what is missing on this machine and how to get it; fails when something is
-    Doctor,
+    Doctor(Doctor),
+}
+
+#[derive(Debug, Subcommand)]
+enum ImageCommand {
+    /// Make an image of a static program: no shell, no root, and the same input gives the same digest
+    Build(ImageBuild),
+    /// Put an image (an OCI layout, as a tar or a directory) into the node of a sandbox
+    Load(ImageLoad),
+}
+
+#[derive(Debug, Args)]
+struct ImageBuild {
+    /// The name of the image with its tag, e.g. my-operator:dev
+    #[arg(value_name = "NAME")]
+    image: String,
+    /// The program that the image runs; it must be linked statically
+    #[arg(long, value_name = "PATH")]
+    binary: PathBuf,
+    /// A file to put into the image, e.g. ./my.conf:/etc/my.conf; may be given several times
+    #[arg(long = "file", value_name = "SOURCE:PLACE")]
+    files: Vec<String>,
+    /// The tar to write [default: the image's name without its tag, here]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ImageLoad {
+    #[command(flatten)]
+    which: Which,
+    /// The tar or directory
+    source: PathBuf,
+    /// The name that pods use [default: the one that is written in it]
+    #[arg(long = "as", value_name = "IMAGE")]
+    rename: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Doctor {
+    /// Look at what a node needs, too
+    #[arg(long)]
+    node: bool,
 }
 
 #[derive(Debug, Args)]
@@ -86,6 +135,15 @@ struct Settings {
     /// Let etcd wait for the disk, as in production: slower, for honest benchmarks
     #[arg(long)]
     durable: bool,
+    /// Run a node too, on which pods run; needs root
+    #[arg(long)]
+    node: bool,
+}
+
+impl Settings {
+    fn options(&self) -> Options {
+        Options { audit: self.audit, durable: self.durable, node: self.node, ..Options::default() }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -119,7 +177,8 @@ struct Run {
 struct Logs {
     #[command(flatten)]
     which: Which,
-    /// etcd, apiserver, controller-manager, scheduler, or audit (after `up --audit`)
+    /// etcd, apiserver, controller-manager, scheduler, audit (after `up --audit`); with a node also
+    /// containerd, kubelet, proxy, node-init
     component: String,
     /// Go on printing what is added, until interrupted
     #[arg(short, long)]
@@ -165,7 +224,9 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => commands::run(args).await,
         Command::Logs(args) => commands::logs(&args),
         Command::Build(args) => interruptible(components::build(&args.components)).await,
-        Command::Doctor => doctor::doctor().await,
+        Command::Image(ImageCommand::Build(args)) => image::build(&args),
+        Command::Image(ImageCommand::Load(args)) => interruptible(image::load(&args)).await,
+        Command::Doctor(args) => doctor::doctor(args.node).await,
     }
 }
 

@@ -8,6 +8,7 @@ fn starting() -> State {
         created: Timestamp::now(),
         owner: std::process::id(),
         audit: false,
+        node: false,
         components: BTreeMap::new(),
         programs: BTreeMap::new(),
     }
@@ -69,7 +70,7 @@ fn one_whose_components_ended_is_broken_and_says_which() -> anyhow::Result<()> {
     let reservation = sandboxes.reserve("one", &starting())?;
     let mut children = Vec::new();
     let mut state = State { phase: Phase::Running, ..starting() };
-    for component in Component::ALL {
+    for component in Component::CONTROL_PLANE {
         let (child, process) = component_of(reservation.home())?;
         let record = Record { process, port: 1, started: Timestamp::now() };
         state.components.insert(component, record);
@@ -105,7 +106,7 @@ fn one_whose_state_is_damaged_can_still_be_removed() -> anyhow::Result<()> {
     drop(reservation);
 
     let existing = sandboxes.get("one")?;
-    assert_eq!(existing.health, Health::Broken(Component::ALL.to_vec()));
+    assert_eq!(existing.health, Health::Broken(Component::CONTROL_PLANE.to_vec()));
     sandboxes.remove(&existing)?;
     assert!(!process.is_alive() && !sandboxes.dir().exists());
     child.wait()?;

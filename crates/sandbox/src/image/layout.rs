@@ -1,0 +1,195 @@
+//! The OCI image layout: blobs named by their digests, and an index that says which is the image.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tar::{Builder, EntryType, Header};
+
+use super::elf;
+use super::name::Name;
+use crate::catalogue::hex;
+
+/// Where containerd looks for the name.
+const NAME: &str = "io.containerd.image.name";
+
+/// The files of a layout.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        let version = br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec();
+        Self { files: BTreeMap::from([("oci-layout".to_owned(), version)]) }
+    }
+}
+
+impl Layout {
+    /// Adds a blob, and returns what refers to it.
+    pub(super) fn add(&mut self, media_type: &str, content: Vec<u8>) -> Value {
+        let digest = digest(&content);
+        let descriptor = json!({ "mediaType": media_type, "digest": digest, "size": content.len() });
+        self.files.insert(blob(&digest), content);
+        descriptor
+    }
+
+    /// Says which manifest is the image, and what it is called.
+    pub(super) fn name(&mut self, mut manifest: Value, name: &Name) -> anyhow::Result<()> {
+        manifest["platform"] = json!({ "architecture": elf::machine(), "os": "linux" });
+        manifest["annotations"] = json!({ NAME: name.to_string(), "org.opencontainers.image.ref.name": name.tag() });
+        let index = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [manifest],
+        });
+        self.files.insert("index.json".to_owned(), serde_json::to_vec(&index)?);
+        Ok(())
+    }
+
+    /// Reads a layout from a tar or a directory, and checks that it is an image that can run here.
+    pub(crate) fn read(source: &Path, name: Option<&str>) -> anyhow::Result<Self> {
+        let mut files = BTreeMap::new();
+        let read = if source.is_dir() { read_dir(source, "", &mut files) } else { read_tar(source, &mut files) };
+        read.with_context(|| format!("Cannot read the image {}", source.display()))?;
+        let mut layout = Self { files };
+        let shown = source.display();
+        let Ok(index) = layout.json("index.json") else {
+            bail!("{shown} is no OCI image layout: it has no index.json. `sandbox image build` makes one.");
+        };
+        let manifest = match index["manifests"].as_array().map(Vec::as_slice) {
+            Some([manifest]) => manifest.clone(),
+            other => bail!("{shown} holds {} images: load them one by one.", other.map_or(0, <[Value]>::len)),
+        };
+        let architecture = layout.architecture(&manifest).with_context(|| format!("{shown} is damaged"))?;
+        if architecture != elf::machine() {
+            bail!(
+                "The image {shown} is built for {architecture}, and this machine is {}: its containers could not \
+                 start.",
+                elf::machine()
+            );
+        }
+        let given = name.or_else(|| manifest["annotations"][NAME].as_str());
+        let Some(given) = given else {
+            bail!("The image {shown} has no name: give it one with --as.");
+        };
+        layout.name(manifest.clone(), &given.parse()?)?;
+        Ok(layout)
+    }
+
+    /// What the configuration of an image says it is built for.
+    fn architecture(&self, manifest: &Value) -> anyhow::Result<String> {
+        let manifest = self.json(&blob(manifest["digest"].as_str().unwrap_or_default()))?;
+        let config = self.json(&blob(manifest["config"]["digest"].as_str().unwrap_or_default()))?;
+        Ok(config["architecture"].as_str().context("its configuration names no architecture")?.to_owned())
+    }
+
+    /// The name that the node will know it by.
+    pub(crate) fn reference(&self) -> String {
+        let name = self.json("index.json").map(|index| index["manifests"][0]["annotations"][NAME].clone());
+        name.ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// The digest of its manifest, which is the image's.
+    pub(crate) fn digest(&self) -> String {
+        let digest = self.json("index.json").map(|index| index["manifests"][0]["digest"].clone());
+        digest.ok().and_then(|digest| digest.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// The number of bytes of all blobs.
+    pub(crate) fn size(&self) -> usize {
+        self.files.values().map(Vec::len).sum()
+    }
+
+    /// Writes it as a tar.
+    pub(crate) fn write(&self, to: impl Write) -> std::io::Result<()> {
+        let mut tar = Builder::new(to);
+        for (path, content) in &self.files {
+            append(&mut tar, EntryType::Regular, path, 0o644, content)?;
+        }
+        tar.into_inner()?.flush()
+    }
+
+    fn json(&self, path: &str) -> anyhow::Result<Value> {
+        let content = self.files.get(path).with_context(|| format!("it has no {path}"))?;
+        serde_json::from_slice(content).with_context(|| format!("{path} is not understood"))
+    }
+}
+
+/// `sha256:…`
+pub(super) fn digest(content: &[u8]) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(content)))
+}
+
+fn blob(digest: &str) -> String {
+    format!("blobs/{}", digest.replacen(':', "/", 1))
+}
+
+/// The tar of a layer: these files (mode, content), the directories above them, and a `/tmp`.
+pub(super) fn layer(files: &BTreeMap<String, (u32, Vec<u8>)>) -> anyhow::Result<Vec<u8>> {
+    let mut directories = BTreeSet::from(["tmp".to_owned()]);
+    for path in files.keys() {
+        directories.extend(path.match_indices('/').map(|(at, _)| path[..at].to_owned()));
+    }
+    if let Some(both) = files.keys().find(|path| directories.contains(*path)) {
+        bail!("/{both} cannot be a file and a directory in the image.");
+    }
+    let mut tar = Builder::new(Vec::new());
+    for path in &directories {
+        let mode = if path == "tmp" { 0o1777 } else { 0o755 };
+        append(&mut tar, EntryType::Directory, path, mode, &[])?;
+    }
+    for (path, (mode, content)) in files {
+        append(&mut tar, EntryType::Regular, path, *mode, content)?;
+    }
+    Ok(tar.into_inner()?)
+}
+
+/// Everything that could differ from one machine or minute to the next is fixed.
+fn append(
+    tar: &mut Builder<impl Write>,
+    kind: EntryType,
+    path: &str,
+    mode: u32,
+    content: &[u8],
+) -> std::io::Result<()> {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(content.len() as u64);
+    tar.append_data(&mut header, path, content)
+}
+
+fn read_tar(source: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
+    for entry in tar::Archive::new(fs::File::open(source)?).entries()? {
+        let mut entry = entry?;
+        if entry.header().entry_type() == EntryType::Regular {
+            let path = entry.path()?.to_string_lossy().trim_start_matches("./").to_owned();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content)?;
+            files.insert(path, content);
+        }
+    }
+    Ok(())
+}
+
+fn read_dir(dir: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            read_dir(&entry.path(), &format!("{path}/"), files)?;
+        } else {
+            files.insert(path, fs::read(entry.path())?);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,515 @@
+//! Pods run on it as on any node, and nothing is left of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Service};
+use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::{Condition, await_condition, conditions};
+use kube::{Api, Client, ResourceExt};
+use sandbox::{Component, Image, Options, Sandbox, Signal};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// One at a time: they look at the whole machine, which has few processors.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Says so where nobody can miss it, and not only when a test fails.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether a node can run here; where not, the test `name` says that it did not run, and why.
+fn can_run(name: &str) -> bool {
+    match sandbox::can_run_node() {
+        Ok(()) => true,
+        Err(why) => {
+            tell(&format!("NOT RUN: {name}: {why:#}"));
+            false
+        }
+    }
+}
+
+// What pods do.
+
+/// A pod that satisfies the restricted Pod Security Standard, with a volume of its own if there is a claim.
+fn pod(name: &str, claim: Option<&str>) -> anyhow::Result<Pod> {
+    let volume = match claim {
+        Some(claim) => json!({ "name": "data", "persistentVolumeClaim": { "claimName": claim } }),
+        None => json!({ "name": "data", "emptyDir": {} }),
+    };
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": { "app": name } },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{
+                "name": "echo",
+                "image": "echo:v1",
+                "readinessProbe": { "httpGet": { "path": "/", "port": 8080 }, "periodSeconds": 1 },
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "readOnlyRootFilesystem": true,
+                    "capabilities": { "drop": ["ALL"] },
+                },
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            }],
+            "volumes": [volume],
+        },
+    }))?)
+}
+
+/// Waits for an object to become as it should, or fails with what it is.
+async fn once<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> anyhow::Result<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + DeserializeOwned + 'static,
+{
+    match tokio::time::timeout(PATIENCE, await_condition(api.clone(), name, condition)).await {
+        Ok(object) => object?.with_context(|| format!("{name} is gone")),
+        Err(_) => bail!("{name} never became as it should: {:#?}", api.get_opt(name).await?),
+    }
+}
+
+fn condition_holds(pod: Option<&Pod>, condition: &str) -> bool {
+    let conditions = pod.and_then(|p| p.status.as_ref()?.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == condition && c.status == "True"))
+}
+
+/// What a web server on port 80 answers; an error unless it answers with 200.
+fn ask(address: &str, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
+    let address: SocketAddr = format!("{address}:80").parse()?;
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    ensure!(head.starts_with("HTTP/1.0 200"), "{answer}");
+    Ok(body.to_owned())
+}
+
+/// Until the rules of a new Service are in place: they follow its pods by a moment.
+fn answer(address: &str, path: &str) -> anyhow::Result<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask(address, "GET", path, "") {
+            Ok(answer) => return Ok(answer),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// Lets a namespace enforce the restricted Pod Security Standard.
+async fn restrict(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let label = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.patch(namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
+    Ok(())
+}
+
+async fn service(client: &Client, namespace: &str, name: &str) -> anyhow::Result<String> {
+    let service: Service = serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": { "selector": { "app": name }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+    }))?;
+    let created = Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &service).await?;
+    created.spec.and_then(|s| s.cluster_ip).context("a Service has an address")
+}
+
+#[tokio::test]
+async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
+    if !can_run("pods_run_on_it_as_on_any_node") {
+        return Ok(());
+    }
+    let _turn = TURN.lock().await;
+    let echo = sandbox::program("echo").await?;
+    let started = Instant::now();
+    let sandbox = Sandbox::start(Options { node: true, ..Options::default() }).await?;
+    let node_ready = started.elapsed();
+    let client = sandbox.client().await?;
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+    let ready = nodes.items.iter().filter_map(|n| n.status.as_ref()?.conditions.as_ref()).flatten();
+    ensure!(ready.filter(|c| c.type_ == "Ready" && c.status == "True").count() == 1, "{nodes:#?}");
+    sandbox.load_image(&Image::new("echo:v1", echo)?).await?;
+    let namespace = sandbox.namespace("pods").await?;
+    restrict(&client, &namespace).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+
+    // A pod is ready soon, speaks, and can be looked into.
+    let created = Instant::now();
+    pods.create(&PostParams::default(), &pod("one", None)?).await?;
+    once(&pods, "one", |p: Option<&Pod>| {
+        p.is_some_and(|p| p.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Running")))
+    })
+    .await?;
+    let pod_running = created.elapsed();
+    once(&pods, "one", |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
+    let logs = pods.logs("one", &LogParams::default()).await?;
+    ensure!(logs.contains("serving on :8080"), "{logs}");
+    let kubectl = sandbox.bin("kubectl").context("it is there")?;
+    let arguments = ["exec", "-n", &namespace, "one", "--", "/echo", "-h"];
+    let said = Command::new(kubectl).args(arguments).env("KUBECONFIG", sandbox.kubeconfig()).output()?;
+    ensure!(String::from_utf8_lossy(&said.stderr).contains("the address to serve on"), "{said:?}");
+
+    // A Service leads to it: from here, from another pod by address and by name, and from the pod itself.
+    let one = service(&client, &namespace, "one").await?;
+    ensure!(answer(&one, "/")?.trim() == "one");
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": { "name": "data" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } } },
+    }))?;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
+    claims.create(&PostParams::default(), &claim).await?;
+    pods.create(&PostParams::default(), &pod("two", Some("data"))?).await?;
+    let two = service(&client, &namespace, "two").await?;
+    once(&pods, "two", |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
+    for target in [&one, "one", &format!("one.{namespace}.svc.cluster.local")] {
+        let said = answer(&two, &format!("/fetch?url=http://{target}/"))?;
+        ensure!(said.trim() == "one", "{target}: {said}");
+    }
+    ensure!(answer(&two, &format!("/fetch?url=http://{two}/"))?.trim() == "two");
+    let outside = ask(&two, "GET", "/fetch?url=http://no.such.example/", "").map_err(|e| e.to_string());
+    ensure!(outside.as_ref().is_err_and(|e| e.contains("no such host")), "{outside:?}");
+
+    // Its volume is bound and can be written, though it is not root.
+    once(&claims, "data", |c: Option<&PersistentVolumeClaim>| {
+        c.is_some_and(|c| c.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Bound")))
+    })
+    .await?;
+    ask(&two, "PUT", "/files/note", "kept")?;
+    let uid = pods.get("two").await?.uid().context("it has an identity")?;
+    pods.delete("two", &DeleteParams::default()).await?;
+    let deleted = await_condition(pods.clone(), "two", conditions::is_deleted(&uid));
+    tokio::time::timeout(PATIENCE, deleted).await.context("pod two does not end")??;
+    pods.create(&PostParams::default(), &pod("two", Some("data"))?).await?;
+    once(&pods, "two", |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
+    ensure!(answer(&two, "/files/note")? == "kept", "a volume outlives its pod");
+
+    // What runs goes on while those who started it come and go.
+    for component in [Component::Containerd, Component::Kubelet, Component::KubeProxy] {
+        sandbox.stop(component, Signal::Kill).await?;
+        answer(&one, "/").with_context(|| format!("without {component} pods go on"))?;
+        sandbox.restart(component).await?;
+    }
+    let containers = pods.get("one").await?.status.and_then(|s| s.container_statuses).context("it has a status")?;
+    ensure!(containers.iter().all(|c| c.restart_count == 0), "{containers:#?}");
+    pods.create(&PostParams::default(), &pod("three", None)?).await?;
+    once(&pods, "three", |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
+
+    tell(&format!(
+        "node and names ready after {:.1} s; a pod Running {:.1} s after it was created",
+        node_ready.as_secs_f64(),
+        pod_running.as_secs_f64()
+    ));
+    let home = sandbox.kubeconfig().parent().context("it lies somewhere")?.to_owned();
+    let footprint = Footprint::of(&home)?;
+    drop(sandbox);
+    footprint.gone(&home)
+}
+
+// What is left.
+
+/// What the machine sees of one node.
+struct Footprint {
+    interface: PathBuf,
+    cgroups: Vec<PathBuf>,
+}
+
+impl Footprint {
+    /// Of a node that runs.
+    fn of(home: &Path) -> anyhow::Result<Self> {
+        let index = fs::read_to_string(home.join("node/network"))?;
+        let kubelet: Value = serde_json::from_slice(&fs::read(home.join("node/etc/kubelet.json"))?)?;
+        let name = kubelet["cgroupRoot"].as_str().context("it has a group")?.trim_start_matches('/').to_owned();
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let hierarchies = mounts.lines().filter(|line| line.contains(" cgroup")).filter_map(|l| l.split(' ').nth(1));
+        let cgroups: Vec<PathBuf> = hierarchies.map(|dir| Path::new(dir).join(&name)).collect();
+        let footprint = Self { interface: Path::new("/sys/class/net").join(format!("opcore{index}")), cgroups };
+        ensure!(footprint.interface.exists(), "{} is missing", footprint.interface.display());
+        ensure!(!footprint.cgroups.is_empty() && footprint.cgroups.iter().all(|group| group.is_dir()));
+        Ok(footprint)
+    }
+
+    /// Fails unless nothing is left of it, at the latest after a moment.
+    fn gone(&self, home: &Path) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let paths = self.cgroups.iter().chain([&self.interface]).map(PathBuf::as_path).chain([home]);
+            let mut left: Vec<String> = paths.filter(|p| p.exists()).map(|p| p.display().to_string()).collect();
+            left.extend(processes_of(home));
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "left: {left:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Processes that have to do with a directory, by their environment or their command line.
+fn processes_of(dir: &Path) -> Vec<String> {
+    let dir = dir.display().to_string();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let read = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
+        let text = [read("environ"), read("cmdline")].concat();
+        let text = String::from_utf8_lossy(&text).replace('\0', " ");
+        (pid != std::process::id() && text.contains(&dir)).then(|| format!("process {pid}: {text}"))
+    });
+    processes.collect()
+}
+
+/// What must be the same before and after, whatever else goes on.
+#[derive(Debug, PartialEq, Eq)]
+struct Machine {
+    mounts: BTreeSet<String>,
+    rules: BTreeSet<String>,
+    namespaces: BTreeSet<String>,
+    /// Directories that container engines and kubelets use.
+    directories: BTreeSet<PathBuf>,
+    settings: Vec<String>,
+}
+
+impl Machine {
+    fn now() -> anyhow::Result<Self> {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+        let rules = Command::new("iptables-save").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output()?;
+        let rules = String::from_utf8(rules.stdout)?;
+        let directories = [
+            "/etc/cni",
+            "/opt/cni",
+            "/opt/containerd",
+            "/run/containerd",
+            "/run/xtables.lock",
+            "/tmp/hostpath_pv",
+            "/usr/libexec/kubernetes",
+            "/var/lib/cni",
+            "/var/lib/containerd",
+            "/var/lib/kubelet",
+            "/var/log/containers",
+            "/var/log/pods",
+        ];
+        let settings = [
+            "vm/overcommit_memory",
+            "kernel/panic",
+            "kernel/panic_on_oops",
+            "kernel/keys/root_maxkeys",
+            "net/ipv4/ip_forward",
+            "net/netfilter/nf_conntrack_max",
+        ];
+        let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        Ok(Self {
+            mounts: lines(&fs::read_to_string("/proc/self/mounts")?),
+            rules: lines(&rules).into_iter().filter(|l| !l.starts_with(['#', ':'])).collect(),
+            namespaces: entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect(),
+            directories: directories.into_iter().map(PathBuf::from).filter(|dir| dir.exists()).collect(),
+            settings: settings.map(|s| fs::read_to_string(Path::new("/proc/sys").join(s)).unwrap_or_default()).into(),
+        })
+    }
+}
+
+/// A user with no sandbox yet.
+struct User {
+    dir: TempDir,
+}
+
+impl User {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self { dir: tempfile::tempdir()? })
+    }
+
+    fn home(&self, name: &str) -> PathBuf {
+        self.dir.path().join("sandboxes").join(name)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox"));
+        command.args(line.split_whitespace()).env("OPCORE_STATE", self.dir.path().join("sandboxes"));
+        command.env_remove("OPCORE_KUBECONFIG").stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, line: &str) -> anyhow::Result<Output> {
+        Ok(self.command(line).output()?)
+    }
+
+    fn good(&self, line: &str) -> anyhow::Result<String> {
+        let output = self.run(line)?;
+        ensure!(output.status.success(), "{line}: {output:?}");
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    fn component(&self, sandbox: &str, name: &str) -> Option<u64> {
+        let state = fs::read(self.home(sandbox).join("state.json")).ok()?;
+        let state: Value = serde_json::from_slice(&state).ok()?;
+        state["components"][name]["process"]["pid"].as_u64()
+    }
+}
+
+fn signal(pid: u64, name: &str) -> anyhow::Result<()> {
+    ensure!(Command::new("kill").args([format!("-{name}"), pid.to_string()]).status()?.success());
+    Ok(())
+}
+
+#[test]
+fn two_run_side_by_side_and_down_leaves_the_machine_as_it_was() -> anyhow::Result<()> {
+    if !can_run("two_run_side_by_side_and_down_leaves_the_machine_as_it_was") {
+        return Ok(());
+    }
+    let _turn = TURN.blocking_lock();
+    let user = User::new()?;
+    let before = Machine::now()?;
+    let other = user.command("up --node --name two").stdout(Stdio::null()).spawn()?;
+    user.good("up --node --name one")?;
+    ensure!(other.wait_with_output()?.status.success());
+    let footprints = ["one", "two"].map(|name| Footprint::of(&user.home(name)));
+    for name in ["one", "two"] {
+        let pods = user.good(&format!("exec --name {name} -- kubectl get pods -A --no-headers"))?;
+        ensure!(pods.lines().count() == 1 && pods.contains("Running"), "{pods}");
+    }
+    ensure!(Machine::now()? == before, "a running node shows: {:#?} was {before:#?}", Machine::now()?);
+
+    let status = user.good("status --name one")?;
+    for component in ["node-init", "containerd", "kubelet", "kube-proxy"] {
+        let line = status.lines().find(|line| line.starts_with(component)).context(status.clone())?;
+        ensure!(line.contains("running"), "{line}");
+    }
+    signal(user.component("one", "kubelet").context("it runs")?, "KILL")?;
+    signal(user.component("one", "containerd").context("it runs")?, "KILL")?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = user.run("status --name one")?;
+        let said = String::from_utf8(status.stdout)?;
+        let dead = |name: &str| said.lines().any(|line| line.starts_with(name) && line.contains("dead"));
+        if status.status.code() == Some(1) && dead("kubelet") && dead("containerd") {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "{said}");
+    }
+    ensure!(user.good("list")?.contains("containerd, kubelet do not run"));
+
+    ensure!(user.good("down --all")? == "Sandbox one is gone.\nSandbox two is gone.\n");
+    for (name, footprint) in ["one", "two"].into_iter().zip(footprints) {
+        footprint?.gone(&user.home(name))?;
+    }
+    ensure!(Machine::now()? == before, "left: {:#?} was {before:#?}", Machine::now()?);
+    ensure!(processes_of(user.dir.path()).is_empty(), "{:#?}", processes_of(user.dir.path()));
+    ensure!(fs::read_dir(user.dir.path())?.next().is_none(), "files are left");
+    Ok(())
+}
+
+#[test]
+fn an_interrupted_and_a_killed_start_leave_nothing() -> anyhow::Result<()> {
+    if !can_run("an_interrupted_and_a_killed_start_leave_nothing") {
+        return Ok(());
+    }
+    let _turn = TURN.blocking_lock();
+    let before = Machine::now()?;
+    for name in ["INT", "KILL"] {
+        let user = User::new()?;
+        let child = user.command("up --node").stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let home = user.home("default");
+        let deadline = Instant::now() + PATIENCE;
+        while user.component("default", "kubelet").is_none() {
+            ensure!(Instant::now() < deadline, "the kubelet does not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let footprint = Footprint::of(&home)?;
+        signal(child.id().into(), name)?;
+        ensure!(!child.wait_with_output()?.status.success());
+        if name == "KILL" {
+            let said = user.run("list")?;
+            let said = String::from_utf8_lossy(&said.stderr).into_owned();
+            ensure!(said.contains("Sandbox default was only half started"), "{said}");
+        }
+        footprint.gone(&home)?;
+        ensure!(fs::read_dir(user.dir.path())?.next().is_none(), "files are left");
+    }
+    ensure!(Machine::now()? == before, "left: {:#?} was {before:#?}", Machine::now()?);
+    Ok(())
+}
+
+#[test]
+fn the_node_of_a_test_that_was_killed_is_gone() -> anyhow::Result<()> {
+    if !can_run("the_node_of_a_test_that_was_killed_is_gone") {
+        return Ok(());
+    }
+    let _turn = TURN.blocking_lock();
+    let programs = Path::new(env!("CARGO_BIN_EXE_sandbox")).parent().context("it lies somewhere")?;
+    let mut child: Child = Command::new(programs.join("examples/hold"))
+        .arg("node")
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("Cannot run the example `hold`: build it with `cargo build -p sandbox --examples`")?;
+    let lines = BufReader::new(child.stdout.take().context("it has an output")?).lines();
+    let said: Vec<String> =
+        lines.take_while(|line| !matches!(line, Ok(l) if l == "ready")).collect::<Result<_, _>>()?;
+    ensure!(said.len() == 9, "a directory and eight processes: {said:?}");
+    let home = PathBuf::from(&said[0]);
+    let footprint = Footprint::of(&home)?;
+    child.kill()?;
+    child.wait()?;
+    footprint.gone(&home)
+}
+
+// What cannot be.
+
+#[test]
+fn without_root_it_is_said_what_is_missing() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let mut command = Command::new("unshare");
+    // In a user namespace without any users nobody is root.
+    command.args(["--user", env!("CARGO_BIN_EXE_sandbox"), "up", "--node"]).env("OPCORE_STATE", user.home(""));
+    let said = command.output()?;
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    if text.contains("unshare failed") {
+        tell(&format!("NOT RUN: without_root_it_is_said_what_is_missing: {text}"));
+        return Ok(());
+    }
+    ensure!(said.status.code() == Some(1), "{said:?}");
+    ensure!(text.contains("This machine cannot run a node; it lacks root (containers need root)"), "{text}");
+    ensure!(text.contains("run the command as root"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn images_are_reproducible_and_fit_the_machine() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let echo = sandbox::program("echo").await?;
+    let copy = user.dir.path().join("echo");
+    fs::copy(&echo, &copy)?;
+    let (one, other) = (user.dir.path().join("one.tar"), user.dir.path().join("other.tar"));
+    let build = |binary: &Path, output: &Path| {
+        user.run(&format!("image build echo:v1 --binary {} --output {}", binary.display(), output.display()))
+    };
+    let said = build(&echo, &one)?;
+    ensure!(said.status.success(), "{said:?}");
+    let digest = String::from_utf8(said.stdout)?;
+    ensure!(digest.starts_with("docker.io/library/echo:v1 sha256:"), "{digest}");
+    ensure!(build(&copy, &other)?.status.success());
+    ensure!(fs::read(&one)? == fs::read(&other)?, "the same program gave two images");
+
+    // The architecture is in the nineteenth byte.
+    let mut foreign = fs::read(&echo)?;
+    foreign[18] = 243;
+    fs::write(&copy, foreign)?;
+    let refused = build(&copy, &other)?;
+    ensure!(refused.status.code() == Some(1));
+    let text = String::from_utf8(refused.stderr)?;
+    ensure!(text.contains("is built for riscv64, and this machine is"), "{text}");
+
+    let text = String::from_utf8(user.run(&format!("image load {}", one.display()))?.stderr)?;
+    ensure!(text.contains("There is no sandbox default"), "{text}");
+    Ok(())
+}

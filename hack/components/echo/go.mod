@@ -1,0 +1,3 @@
+module opcore.dev/components/echo
+
+go 1.25.0

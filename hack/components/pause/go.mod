@@ -1,0 +1,3 @@
+module opcore.dev/components/pause
+
+go 1.25.0
