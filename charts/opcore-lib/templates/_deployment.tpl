@@ -8,11 +8,17 @@ metadata:
   {{- include "opcore-lib.metadata" (dict "root" .root "name" (include "opcore-lib.fullname" .)) | nindent 2 }}
 spec:
   replicas: {{ $values.replicaCount }}
-  {{- if not $values.leaderElection.enabled }}
-  # Nobody elects a leader: the old pod must be gone before the new one begins.
   strategy:
+    {{- if $values.leaderElection.enabled }}
+    # As Kubernetes has it by default. Said here, so that server-side apply can take it back when the type changes.
+    type: RollingUpdate
+    rollingUpdate:
+      maxSurge: 25%
+      maxUnavailable: 25%
+    {{- else }}
+    # Nobody elects a leader: the old pod must be gone before the new one begins.
     type: Recreate
-  {{- end }}
+    {{- end }}
   selector:
     matchLabels:
       {{- include "opcore-lib.selector" . | nindent 6 }}
