@@ -7,7 +7,7 @@ kind: Deployment
 metadata:
   {{- include "opcore-lib.metadata" (dict "root" .root "name" (include "opcore-lib.fullname" .)) | nindent 2 }}
 spec:
-  replicas: {{ $values.replicaCount }}
+  replicas: {{ int $values.replicaCount }}
   strategy:
     {{- if $values.leaderElection.enabled }}
     # As Kubernetes has it by default. Said here, so that server-side apply can take it back when the type changes.
@@ -33,10 +33,10 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
     spec:
-      serviceAccountName: {{ include "opcore-lib.serviceaccountname" . }}
+      serviceAccountName: {{ include "opcore-lib.serviceaccountname" . | quote }}
       # The operator talks to the API server.
       automountServiceAccountToken: true
-      terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
+      terminationGracePeriodSeconds: {{ int $values.terminationGracePeriodSeconds }}
       {{- range $field := list "imagePullSecrets" "priorityClassName" "nodeSelector" "tolerations" "affinity" }}
       {{- with get $values $field }}
       {{- toYaml (dict $field .) | nindent 6 }}
@@ -106,7 +106,7 @@ spec:
 - name: OPCORE_LOG_FORMAT
   value: {{ $values.log.format | quote }}
 - name: OPCORE_CONCURRENCY
-  value: {{ $values.concurrency | quote }}
+  value: {{ int $values.concurrency | quote }}
 - name: OPCORE_LEADER_ELECT
   value: {{ $values.leaderElection.enabled | quote }}
 {{- if $values.leaderElection.enabled }}

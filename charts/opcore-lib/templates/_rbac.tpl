@@ -68,6 +68,6 @@ roleRef:
   name: {{ .name | quote }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "opcore-lib.serviceaccountname" . }}
-    namespace: {{ .root.Release.Namespace }}
+    name: {{ include "opcore-lib.serviceaccountname" . | quote }}
+    namespace: {{ .root.Release.Namespace | quote }}
 {{ end }}
