@@ -18,10 +18,10 @@ setup: ## Install and build what tests need: system packages, Rust, a Kubernetes
 test: setup ## Run all tests, on one real Kubernetes control plane
 	$(SANDBOX) run -- $(CARGO) test --workspace
 
-lint: ## Check formatting, lints, docs, dependencies, scripts, workflows and generated files
+lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
 	@hack/lint
 
-gen: ## Write the generated files anew: the reference pages
+gen: ## Write the generated files anew: the reference pages, the charts' kinds and values
 	@hack/gen
 
 bench: setup ## Measure, print a table, and write target/bench/*.json
