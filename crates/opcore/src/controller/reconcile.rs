@@ -14,7 +14,7 @@ use tracing::Instrument;
 
 use super::{Shared, at_least, is_cluster_scoped};
 use crate::act::{self, Actor, Refusal, RefusalReason, Root};
-use crate::conditions::{Condition, Conditions, Summary};
+use crate::conditions::{self, Condition, Conditions, Summary};
 use crate::error::{Class, Error};
 use crate::events;
 use crate::metrics::ReconcileResult;
@@ -112,6 +112,8 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     if let Some(refusal) = refusal {
         summary_of(refusal).write(&mut status, object.meta().generation, context.now());
     }
+    // What was decided and then refused has turned to and fro; only what differs in the end is a transition.
+    conditions::keep_times(conditions_before, status.conditions_mut());
     // Once released, the object may be gone, and there is nothing left to say in it.
     if !done.released {
         publish(shared, &object, &status, root.resource_version()).await?;

@@ -11,6 +11,7 @@ mod acting;
 mod admission;
 mod converging;
 mod crashing;
+mod failing;
 mod faults;
 mod leading;
 mod teardown;
