@@ -9,9 +9,11 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Resource, ResourceExt};
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{Context, Shared, Wakes, is_cluster_scoped};
+use crate::conditions::{READY, RECONCILING, STALLED};
 use crate::health::Expected;
 use crate::operator::{Note, Operator, Root};
 use crate::queue::Key;
@@ -131,7 +133,16 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope) {
                 let key = Key::of(&object);
                 let reference = reference(&scope.resource, &object);
                 match watch::parse::<O::Object>(object) {
-                    Ok(object) => shared.cache.put(object),
+                    Ok(object) => {
+                        let known = shared.cache.get(&key);
+                        // Whoever fails has an appointment; to be told of its own words again is no reason to come early.
+                        let own_words = shared.backoff().failures(&key) > 0
+                            && known.is_some_and(|known| differ_in_summary_only(known.as_ref(), &object));
+                        shared.cache.put(object);
+                        if own_words {
+                            continue;
+                        }
+                    }
                     Err(reason) => {
                         shared.cache.remove(&key);
                         unreadable(&shared, &key, reference, &reason);
@@ -149,6 +160,22 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope) {
             }
         }
     }
+}
+
+/// Whether two versions of an object say the same, but for how its reconcile fares.
+fn differ_in_summary_only<K: serde::Serialize>(one: &K, other: &K) -> bool {
+    let without_summary = |object: &K| {
+        let mut object = serde_json::to_value(object).ok()?;
+        for field in ["resourceVersion", "managedFields"] {
+            object["metadata"].as_object_mut()?.remove(field);
+        }
+        if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+            conditions
+                .retain(|condition| ![READY, RECONCILING, STALLED].contains(&condition["type"].as_str().unwrap_or("")));
+        }
+        Some(object)
+    };
+    without_summary(one).is_some_and(|one| Some(one) == without_summary(other))
 }
 
 /// An object whose fields do not fit the type: an old version, or a CRD without a schema. It is left alone.

@@ -1,13 +1,54 @@
 //! Objects that cannot be brought where they shall be: what is said of them, and how often they are tried.
 
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use opcore::conditions::{self, READY};
+use opcore::{Context, Decision, Error, Operator};
 use serde_json::json;
 
 use crate::notebook::Notebook;
 use crate::proxy::{Passed, Proxy};
-use crate::stage::{Stage, eventually};
+use crate::stage::{Running, Settings, Stage, eventually};
+
+/// The notebook operator, whose reads fail, each time in other words and for another reason; with when it tried.
+#[derive(Clone, Default)]
+struct Fickle(Arc<Mutex<Vec<Instant>>>);
+
+impl Operator for Fickle {
+    type Object = Notebook;
+    type Seen = ();
+
+    async fn observe(&self, _: &Notebook, _: &Context) -> Result<(), Error> {
+        let mut tries = self.0.lock().unwrap();
+        tries.push(Instant::now());
+        let words = format!("made up for the {}. time", tries.len());
+        Err(if tries.len().is_multiple_of(2) { Error::Bug(words) } else { Error::Outside(words) })
+    }
+
+    fn decide(&self, _: &Notebook, (): &(), _: jiff::Timestamp) -> Decision<Notebook> {
+        unreachable!("nothing was read")
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_is_told_in_other_words_each_time_is_not_tried_more_often_for_it() {
+    let stage = Stage::new("fail").await;
+    let fickle = Fickle::default();
+    let running = Running::start(fickle.clone(), stage.config.clone(), &stage.namespace, Settings::default());
+    stage.write("diary", &[]).await;
+    // The first words may be followed by one look at once: before them there was no status at all.
+    let failed = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.message.contains("the 5. time"));
+    eventually(&stage.notebooks(), "diary", "failed five times", failed).await;
+    running.stop().await;
+    let tries = fickle.0.lock().unwrap().clone();
+    let pauses: Vec<_> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    for (pause, least) in pauses[2..].iter().zip([2000, 4000]) {
+        assert!(*pause >= Duration::from_millis(least), "only {pause:?} after a failure, not {least} ms: {pauses:?}");
+    }
+}
 
 fn ready(notebook: &Notebook) -> Option<&conditions::Condition> {
     conditions::find(&notebook.status.as_ref()?.conditions, READY)
