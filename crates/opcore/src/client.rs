@@ -21,7 +21,7 @@ use kube::{Client, Config};
 use thiserror::Error;
 use tower::{BoxError, Layer, Service};
 
-use crate::election::{Leadership, LeadershipLost};
+use crate::election::Leadership;
 use crate::metrics::Metrics;
 
 /// How long nothing at all may arrive on a connection that waits for something. Longer than a
@@ -62,6 +62,32 @@ impl Shield {
         config.read_timeout = Some(SILENCE);
         config.write_timeout = Some(SILENCE);
         Ok(ClientBuilder::try_from(config)?.with_layer(self).build())
+    }
+
+    /// The answer, if it comes before the deadline, and to a write while this process leads: one that still waits for a
+    /// connection when the lease runs out must not be sent any more. A lease that is renewed meanwhile lets it go on.
+    async fn in_time(
+        &self,
+        ask: &Ask,
+        answer: impl Future<Output = Result<Answer, BoxError>>,
+    ) -> Result<Answer, BoxError> {
+        let started = Instant::now();
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            let left = self.deadline.saturating_sub(started.elapsed());
+            let lease = self.leadership.remaining().filter(|_| ask.writes);
+            let wait = lease.map_or(left, |lease| lease.min(left));
+            if let Ok(answer) = tokio::time::timeout(wait, &mut answer).await {
+                return answer;
+            }
+            if ask.writes {
+                self.leadership.check()?;
+            }
+            if started.elapsed() >= self.deadline {
+                let (resource, deadline) = (ask.resource.clone(), self.deadline);
+                return Err(DeadlineExceeded { verb: ask.verb, resource, deadline }.into());
+            }
+        }
     }
 }
 
@@ -109,21 +135,14 @@ where
         {
             return Box::pin(std::future::ready(Err(lost.into())));
         }
-        // A write that still waits for a connection when the lease runs out must not be sent any more.
-        let lease = self.shield.leadership.remaining().filter(|_| ask.writes);
-        let deadline = lease.map_or(self.shield.deadline, |lease| lease.min(self.shield.deadline));
-        let (leadership, metrics) = (self.shield.leadership.clone(), self.shield.metrics.clone());
+        let (shield, metrics) = (self.shield.clone(), self.shield.metrics.clone());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let started = Instant::now();
             let answer = if ask.verb == "watch" {
                 answer.await.map(|answer| answer.map(|body| body.map_err(Into::into).boxed_unsync()))
             } else {
-                match tokio::time::timeout(deadline, whole(answer)).await {
-                    Ok(answer) => answer,
-                    Err(_) if ask.writes && leadership.check().is_err() => Err(LeadershipLost.into()),
-                    Err(_) => Err(DeadlineExceeded { verb: ask.verb, resource: ask.resource.clone(), deadline }.into()),
-                }
+                shield.in_time(&ask, whole(answer)).await
             };
             let code = match &answer {
                 Ok(answer) => answer.status().as_str().to_owned(),

@@ -14,4 +14,5 @@ mod crashing;
 mod failing;
 mod faults;
 mod leading;
+mod shielding;
 mod teardown;
