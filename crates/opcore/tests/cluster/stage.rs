@@ -159,7 +159,7 @@ pub struct Running {
 impl Running {
     pub fn start<O: Operator>(operator: O, config: Config, namespace: &str, settings: Settings) -> Self {
         let (stop, stopping) = watch::channel(false);
-        let context = context(config, namespace, settings, stopping);
+        let context = context(NAME, config, namespace, settings, stopping);
         let metrics = context.metrics().clone();
         let task = tokio::spawn(async move { context.controller(operator).await.unwrap() });
         Self { stop, task, metrics }
@@ -179,7 +179,7 @@ impl Running {
     pub fn with(operator: impl Operator, client: Client, namespace: &str) -> Self {
         let (stop, stopping) = watch::channel(false);
         let metrics = Metrics::new(opcore::build_info!()).unwrap();
-        let context = context_of(client, metrics.clone(), namespace, Limits::default(), stopping);
+        let context = context_of(NAME, client, metrics.clone(), namespace, Limits::default(), stopping);
         let task = tokio::spawn(async move { context.controller(operator).await.unwrap() });
         Self { stop, task, metrics }
     }
@@ -197,17 +197,24 @@ impl Running {
     }
 }
 
-pub fn context(config: Config, namespace: &str, settings: Settings, stopping: watch::Receiver<bool>) -> Context {
+pub fn context(
+    operator: &str,
+    config: Config,
+    namespace: &str,
+    settings: Settings,
+    stopping: watch::Receiver<bool>,
+) -> Context {
     let metrics = Metrics::new(opcore::build_info!()).unwrap();
     let shield = Shield {
         leadership: Leadership::unquestioned(),
         metrics: metrics.clone(),
         deadline: settings.request_deadline,
     };
-    context_of(shield.client(config).unwrap(), metrics, namespace, settings.limits, stopping)
+    context_of(operator, shield.client(config).unwrap(), metrics, namespace, settings.limits, stopping)
 }
 
 fn context_of(
+    operator: &str,
     client: Client,
     metrics: Metrics,
     namespace: &str,
@@ -216,7 +223,7 @@ fn context_of(
 ) -> Context {
     Context::new(Parts {
         client,
-        operator: NAME.to_owned(),
+        operator: operator.to_owned(),
         namespaces: vec![namespace.to_owned()],
         limits,
         metrics,
