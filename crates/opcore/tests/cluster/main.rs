@@ -14,5 +14,6 @@ mod crashing;
 mod failing;
 mod faults;
 mod leading;
+mod secrecy;
 mod shielding;
 mod teardown;
