@@ -417,9 +417,10 @@ impl Teardown {
         }
         record.overdue = expired;
         let stopped = expired && policy == OnExpiry::Manual;
+        // A step that has stopped is still looked at: what it waited for may come after all.
         let retry = match seen {
-            Yield::Pending { retry, .. } | Yield::Blocked { retry, .. } if !stopped => *retry,
-            _ => None,
+            Yield::Pending { retry, .. } | Yield::Blocked { retry, .. } => *retry,
+            Yield::Done => None,
         };
         let next = earliest(retry, deadline.filter(|_| !expired));
         Pass { record, acts: !stopped, stopped, next }
