@@ -6,20 +6,22 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::object::HasStatus;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
-use super::{Shared, at_least, is_cluster_scoped};
+use super::{Context, Shared, at_least, is_cluster_scoped};
 use crate::act::{self, Actor, Refusal, RefusalReason, Root};
 use crate::conditions::{self, Condition, Conditions, Summary};
 use crate::error::{Class, Error};
 use crate::events;
 use crate::metrics::ReconcileResult;
-use crate::operator::{Decision, Next, Operator};
+use crate::operator::{Decision, Next, Note, Operator};
 use crate::ownership::{Claimant, Owner};
+use crate::plan::Write;
 use crate::queue::Key;
 use crate::watch;
 
@@ -99,6 +101,12 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     let claimant = claimant(context.operator(), object.as_ref());
     let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
     let mut root = Root::of(object.as_ref());
+    let about = object.object_ref(&());
+    let releases = plan.writes().any(|write| matches!(write, Write::RemoveFinalizer(_)));
+    if releases {
+        // What is told of an object that goes is told before: nobody could do so after a crash.
+        tell(context, &about, &notes).await;
+    }
     let done = act::run(&actor, Some(&mut root), &plan).await;
     if Some(root.resource_version()) != object.resource_version().as_deref() {
         remember(shared, key, root.resource_version());
@@ -118,11 +126,22 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     if !done.released {
         publish(shared, &object, &status, root.resource_version()).await?;
     }
-    let about = object.object_ref(&());
-    for note in events::of_transition(conditions_before, status.conditions()).into_iter().chain(notes) {
-        context.events().tell(&about, &note).await;
+    let transition: Vec<_> = events::of_transition(conditions_before, status.conditions()).into_iter().collect();
+    tell(context, &about, &transition).await;
+    if !releases {
+        tell(context, &about, &notes).await;
     }
     Ok(Pass::Done { next, refused: refusal.is_some() })
+}
+
+/// Tells Events, and logs those that someone should have a look at: an Event is kept for an hour.
+async fn tell(context: &Context, about: &ObjectReference, notes: &[Note]) {
+    for note in notes {
+        if note.warning {
+            tracing::warn!(reason = %note.reason, "{}", note.message);
+        }
+        context.events().tell(about, note).await;
+    }
 }
 
 /// The object as this process knows it, or as it is, where this process wrote something that has not yet come back.
@@ -164,9 +183,8 @@ async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error)
     let version = object.resource_version().unwrap_or_default();
     match publish(shared, &object, &status, &version).await {
         Ok(()) => {
-            if let Some(note) = events::of_transition(&before, status.conditions()) {
-                shared.context.events().tell(&object.object_ref(&()), &note).await;
-            }
+            let transition: Vec<_> = events::of_transition(&before, status.conditions()).into_iter().collect();
+            tell(&shared.context, &object.object_ref(&()), &transition).await;
         }
         Err(error) => tracing::debug!(%error, "the failure could not be put into the status"),
     }

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -230,6 +231,31 @@ fn context_of(
         health: Health::default(),
         stopping,
     })
+}
+
+/// The Events about an object.
+pub async fn events(stage: &Stage, about: &str) -> Vec<Event> {
+    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let all = api.list(&ListParams::default()).await.unwrap();
+    let concerns = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
+    all.into_iter().filter(concerns).collect()
+}
+
+/// Waits for an Event about an object.
+pub async fn event(stage: &Stage, about: &str, reason: &str) -> Event {
+    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let stream = kube_runtime::watcher(api, kube_runtime::watcher::Config::default());
+    let mut stream = std::pin::pin!(kube_runtime::WatchStreamExt::applied_objects(stream));
+    let found = async {
+        loop {
+            let event = stream.next().await.unwrap().unwrap();
+            let concerns = event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
+            if concerns && event.reason.as_deref() == Some(reason) {
+                return event;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("no Event {reason} about {about}"))
 }
 
 /// A client to which something happens once: right before the first such request is sent, after all that led to it.
