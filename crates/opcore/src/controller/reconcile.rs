@@ -36,6 +36,9 @@ enum Pass {
 /// After this many failures in a row a status that says nothing of them would mislead: about half a minute.
 const TELLING_FAILURES: u32 = 5;
 
+/// An API server that has just started, and one that does not know a new token yet, forbid for a moment what they allow.
+const TELLING_REFUSALS: u32 = 3;
+
 /// Reconciles one object. Answers when to look at it again, if no event comes before.
 pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Option<Instant> {
     let kind = Shared::<O>::kind();
@@ -82,7 +85,12 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
                 Class::Bug => tracing::error!(%error, ?delay, "will try again"),
                 _ => tracing::warn!(%error, ?delay, "will try again"),
             }
-            if failures >= TELLING_FAILURES || matches!(class, Class::Forbidden | Class::Invalid | Class::Bug) {
+            let telling = match class {
+                Class::Invalid | Class::Bug => 1,
+                Class::Forbidden => TELLING_REFUSALS,
+                _ => TELLING_FAILURES,
+            };
+            if failures >= telling {
                 tell_failure(shared, key, &error).await;
             }
             (ReconcileResult::Error, Some(Instant::now() + delay))

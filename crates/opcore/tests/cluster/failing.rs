@@ -10,7 +10,7 @@ use opcore::{Context, Decision, Error, Operator};
 use serde_json::json;
 
 use crate::notebook::Notebook;
-use crate::proxy::{Passed, Proxy};
+use crate::proxy::{Fate, Passed, Proxy};
 use crate::stage::{Running, Settings, Stage, eventually};
 
 /// The notebook operator, whose reads fail, each time in other words and for another reason; with when it tried.
@@ -75,4 +75,29 @@ async fn a_refusal_that_lasts_is_told_once_and_tried_by_its_own_backoff() {
     let last = stage.notebooks().get("diary").await.unwrap();
     assert_eq!(last.status.unwrap().conditions, first.status.unwrap().conditions, "nothing has changed");
     assert_eq!(proxy.writes().into_iter().filter(of_status).count(), 1, "and nothing was written of it");
+}
+
+#[tokio::test]
+async fn what_is_forbidden_for_a_moment_is_not_told_as_if_someone_had_to_act() {
+    let stage = Stage::new("fail").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    // An API server that starts lists its roles last; the watch of the operator listed before.
+    let mut left = 2;
+    let running = stage.run_at(proxy.config());
+    proxy.until("its first list", |passed| passed.iter().any(|p| p.path.ends_with("/configmaps") && p.watch)).await;
+    proxy.rule(move |passed| {
+        let of_maps = passed.path.ends_with("/configmaps") && !passed.watch;
+        if of_maps && left > 0 {
+            left -= 1;
+            return if left == 1 { Fate::Answer(401) } else { Fate::Answer(403) };
+        }
+        Fate::Pass
+    });
+    proxy.take();
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    running.stop().await;
+    let passed = proxy.take();
+    assert_eq!(passed.iter().filter(|p| matches!(p.code, Some(401 | 403))).count(), 2, "{passed:#?}");
+    assert_eq!(passed.into_iter().filter(of_status).count(), 1, "only that it is ready");
 }
