@@ -1,7 +1,7 @@
 //! One object's way through the house: observe, decide, act, publish.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -45,7 +45,13 @@ pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Opti
     let started = Instant::now();
     shared.context.metrics().reconcile_started(&kind);
     let span = tracing::info_span!("reconcile", %kind, object = %key);
-    let (result, next) = outcome(shared, key).instrument(span).await;
+    // Nothing that happens in there may keep the object from being looked at again.
+    let outcome = AssertUnwindSafe(outcome(shared, key)).catch_unwind().instrument(span).await;
+    let (result, next) = outcome.unwrap_or_else(|panic| {
+        let delay = shared.backoff().failed(key);
+        tracing::error!(%kind, object = %key, ?delay, "a failure could not be told: {}", panic_words(panic.as_ref()));
+        (ReconcileResult::Error, Some(Instant::now() + delay))
+    });
     shared.context.metrics().reconcile_ended(&kind, result, started.elapsed());
     next
 }
@@ -61,12 +67,12 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
     match pass {
         Ok(Pass::Done { next, refused: false }) => {
             shared.backoff().succeeded(key);
-            (ReconcileResult::Ok, until(next, shared.context.now()))
+            (ReconcileResult::Ok, appointment(shared, key, next))
         }
         Ok(Pass::Done { next, refused: true }) => {
             let retry = Instant::now() + shared.backoff().failed(key);
             // What was decided to wait for still comes: a deadline does not wait for a backoff.
-            let next = until(next, shared.context.now()).map_or(retry, |next| next.min(retry));
+            let next = appointment(shared, key, next).map_or(retry, |next| next.min(retry));
             (ReconcileResult::Refused, Some(next))
         }
         Ok(Pass::Gone) => {
@@ -91,7 +97,10 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
                 _ => TELLING_FAILURES,
             };
             if failures >= telling {
-                tell_failure(shared, key, &error).await;
+                let told = tokio::time::timeout(deadline, tell_failure(shared, key, &error)).await;
+                if told.is_err() {
+                    tracing::debug!("telling the failure took longer than {deadline:?}");
+                }
             }
             (ReconcileResult::Error, Some(Instant::now() + delay))
         }
@@ -265,6 +274,7 @@ fn show<O: Operator>(shared: &Shared<O>, key: &Key, conditions: &[Condition]) {
 /// The watch says that the object is gone.
 fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
     shared.written().remove(key);
+    shared.hurried.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
 }
 
@@ -282,6 +292,23 @@ fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<DynamicObject> {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),
         None => Api::all_with(client, &resource),
     }
+}
+
+/// How long a decision that keeps wanting to be asked at once is left alone.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// When to look again. A moment that has passed is now, once; a decision that names one again and again would otherwise
+/// keep a worker, and the API server, busy without end.
+fn appointment<O: Operator>(shared: &Shared<O>, key: &Key, next: Next) -> Option<Instant> {
+    let now = shared.context.now();
+    let hurries = matches!(next, Next::At(at) if at <= now);
+    let mut hurried = shared.hurried.lock().unwrap_or_else(PoisonError::into_inner);
+    if !hurries {
+        hurried.remove(key);
+    } else if !hurried.insert(key.clone()) {
+        return Some(Instant::now() + BREATH);
+    }
+    until(next, now)
 }
 
 /// A moment of the calendar, on the clock that timers use. The past is now.

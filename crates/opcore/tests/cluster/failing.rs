@@ -1,12 +1,14 @@
 //! Objects that cannot be brought where they shall be: what is said of them, and how often they are tried.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
-use opcore::conditions::{self, READY};
-use opcore::{Context, Decision, Error, Operator};
+use opcore::conditions::{self, READY, Summary};
+use opcore::controller::Limits;
+use opcore::{Context, Decision, Error, Next, Operator};
 use serde_json::json;
 
 use crate::notebook::Notebook;
@@ -100,4 +102,119 @@ async fn what_is_forbidden_for_a_moment_is_not_told_as_if_someone_had_to_act() {
     let passed = proxy.take();
     assert_eq!(passed.iter().filter(|p| matches!(p.code, Some(401 | 403))).count(), 2, "{passed:#?}");
     assert_eq!(passed.into_iter().filter(of_status).count(), 1, "only that it is ready");
+}
+
+/// The notebook operator, which always wants to be asked again at a time that has passed; with when it was.
+#[derive(Clone, Default)]
+struct Hasty(Arc<Mutex<Vec<Instant>>>);
+
+impl Operator for Hasty {
+    type Object = Notebook;
+    type Seen = ();
+
+    async fn observe(&self, _: &Notebook, _: &Context) -> Result<(), Error> {
+        self.0.lock().unwrap().push(Instant::now());
+        Ok(())
+    }
+
+    fn decide(&self, notebook: &Notebook, (): &(), now: jiff::Timestamp) -> Decision<Notebook> {
+        let status = notebook.status.clone().unwrap_or_default();
+        Decision { next: Next::At(now), ..Decision::say(status) }
+    }
+}
+
+#[tokio::test]
+async fn a_decision_that_wants_to_be_asked_again_at_once_gets_a_pause_from_the_second_time_on() {
+    let stage = Stage::new("fail").await;
+    let hasty = Hasty::default();
+    stage.write("diary", &[]).await;
+    let running = Running::start(hasty.clone(), stage.config.clone(), &stage.namespace, Settings::default());
+    running.until("it was asked four times", |_| hasty.0.lock().unwrap().len() >= 4).await;
+    running.stop().await;
+    let times = hasty.0.lock().unwrap().clone();
+    // The first status of all wakes it once.
+    let pause = times[3] - times[2];
+    assert!(pause >= Duration::from_secs(1), "only {pause:?}: {times:?}");
+}
+
+/// While this is set, the status of a fragile notebook cannot be told.
+static UNSPEAKABLE: AtomicBool = AtomicBool::new(false);
+
+/// The same kind with another status.
+mod fragile {
+    use std::sync::atomic::Ordering;
+
+    use kube::CustomResource;
+    use opcore::conditions::Condition;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize, Serializer};
+
+    #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    #[kube(group = "example.opcore.dev", version = "v1alpha1", kind = "Notebook", namespaced, status = "Status")]
+    pub struct FragileSpec {}
+
+    #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+    #[serde(rename_all = "camelCase")]
+    pub struct Status {
+        #[serde(default, serialize_with = "speak")]
+        pub conditions: Vec<Condition>,
+        pub observed_generation: Option<i64>,
+    }
+    opcore::impl_conditions!(Status);
+
+    fn speak<S: Serializer>(conditions: &[Condition], to: S) -> Result<S::Ok, S::Error> {
+        assert!(!super::UNSPEAKABLE.load(Ordering::SeqCst), "made up");
+        conditions.serialize(to)
+    }
+}
+
+/// With how often it looked.
+#[derive(Clone, Default)]
+struct Fragile(Arc<AtomicUsize>);
+
+impl Operator for Fragile {
+    type Object = fragile::Notebook;
+    type Seen = ();
+
+    async fn observe(&self, _: &fragile::Notebook, _: &Context) -> Result<(), Error> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn decide(&self, notebook: &fragile::Notebook, (): &(), now: jiff::Timestamp) -> Decision<fragile::Notebook> {
+        let mut status = notebook.status.clone().unwrap_or_default();
+        Summary::ready("Written", "made up").write(&mut status, notebook.metadata.generation, now);
+        Decision::say(status)
+    }
+}
+
+#[tokio::test]
+async fn an_object_whose_failure_cannot_be_told_either_is_tried_again() {
+    let stage = Stage::new("fail").await;
+    UNSPEAKABLE.store(true, Ordering::SeqCst);
+    let fragile = Fragile::default();
+    let running = Running::start(fragile.clone(), stage.config.clone(), &stage.namespace, Settings::default());
+    stage.write("diary", &[]).await;
+    running.until("it was tried again", |_| fragile.0.load(Ordering::SeqCst) >= 2).await;
+    UNSPEAKABLE.store(false, Ordering::SeqCst);
+    stage.ready("diary").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn telling_a_failure_has_a_deadline_too() {
+    let stage = Stage::new("fail").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let mut hang = true;
+    proxy.rule(move |passed| match passed.writes() && passed.path.ends_with("/status") {
+        true if std::mem::take(&mut hang) => Fate::Hang,
+        _ => Fate::Pass,
+    });
+    let limits = Limits { reconcile: Duration::from_secs(1), ..Limits::default() };
+    let settings = Settings { limits, request_deadline: Duration::from_mins(10) };
+    let running = Running::start(Fickle::default(), proxy.config(), &stage.namespace, settings);
+    stage.write("diary", &[]).await;
+    let told = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.reason == "InternalError");
+    eventually(&stage.notebooks(), "diary", "told in the end", told).await;
+    running.stop().await;
 }
