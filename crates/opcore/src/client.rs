@@ -6,6 +6,7 @@
 //!   watch has a deadline, its body included.
 //! - A leader that was stopped and goes on would write with authority that it lost. Here the lease is checked against
 //!   the clock right before each write is sent.
+//! - kube does not read how long an API server under load asks to be left alone. Here it is heard.
 //! - With two crypto providers compiled in, building a TLS client panics. Here one is chosen.
 
 use std::pin::Pin;
@@ -18,6 +19,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
+use serde_json::{Value, json};
 use thiserror::Error;
 use tower::{BoxError, Layer, Service};
 
@@ -162,8 +164,31 @@ where
     B::Error: Into<BoxError>,
 {
     let (head, body) = answer.await?.into_parts();
-    let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
+    let mut bytes = body.collect().await.map_err(Into::into)?.to_bytes();
+    if head.status.is_client_error() || head.status.is_server_error() {
+        bytes = with_pause(&head, bytes);
+    }
     Ok(Response::from_parts(head, Full::new(bytes).map_err(|never| match never {}).boxed_unsync()))
+}
+
+/// A refusal whose body says how long to stay away. An API server under load says so in a header, which kube does not
+/// read, and in place of a status it sends a sentence.
+fn with_pause(head: &http::response::Parts, body: Bytes) -> Bytes {
+    let header = head.headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let Some(seconds) = header.and_then(|value| value.parse::<u32>().ok()) else { return body };
+    let status = serde_json::from_slice(&body).ok().filter(|body: &Value| body["kind"] == "Status");
+    let mut status = status.unwrap_or_else(|| {
+        let reason = head.status.canonical_reason().unwrap_or_default().replace(' ', "");
+        let message = String::from_utf8_lossy(&body);
+        json!({"kind": "Status", "status": "Failure", "code": head.status.as_u16(), "reason": reason,
+            "message": message.trim()})
+    });
+    if !status["details"].is_object() {
+        status["details"] = json!({});
+    }
+    let stated = status["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
+    status["details"]["retryAfterSeconds"] = stated.max(seconds.into()).into();
+    Bytes::from(status.to_string())
 }
 
 /// What a request asks for, read from its address.
