@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use opcore::conditions::{self, READY, Summary};
 use opcore::controller::Limits;
 use opcore::{Context, Decision, Error, Next, Operator};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::notebook::Notebook;
 use crate::proxy::{Fate, Passed, Proxy};
-use crate::stage::{Running, Settings, Stage, eventually};
+use crate::stage::{Running, Settings, Stage, event, events, eventually};
 
 /// The notebook operator, whose reads fail, each time in other words and for another reason; with when it tried.
 #[derive(Clone, Default)]
@@ -217,4 +217,38 @@ async fn telling_a_failure_has_a_deadline_too() {
     let told = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.reason == "InternalError");
     eventually(&stage.notebooks(), "diary", "told in the end", told).await;
     running.stop().await;
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_is_told_of_once_and_again_when_it_changes() {
+    let stage = Stage::new("fail").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let expired = Arc::new(AtomicUsize::new(0));
+    let count = expired.clone();
+    // The operator has to list its notebooks anew, some times.
+    proxy.rule(move |passed| {
+        let of_notebooks = passed.watch && passed.path.ends_with("/notebooks");
+        if of_notebooks && count.fetch_add(1, Ordering::SeqCst) < 3 { Fate::Expired } else { Fate::Pass }
+    });
+    let resource = kube::api::ApiResource::erase::<Notebook>(&());
+    let odd = json!({
+        "apiVersion": resource.api_version, "kind": resource.kind,
+        "metadata": {"name": "odd", "finalizers": ["example.opcore.dev/notebook"]}, "spec": {"pages": "not a map"},
+    });
+    let api: kube::Api<kube::api::DynamicObject> =
+        kube::Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
+    let odd = api.create(&PostParams::default(), &serde_json::from_value(odd).unwrap()).await.unwrap();
+    let running = stage.run_at(proxy.config());
+    event(&stage, "odd", "Unreadable").await;
+    running.until("it listed anew", |_| expired.load(Ordering::SeqCst) > 3).await;
+    api.delete("odd", &DeleteParams::default()).await.unwrap();
+    let of_events = |passed: &Passed| passed.writes() && passed.path.contains("/events");
+    proxy.until("two Events", |passed| passed.iter().filter(|p| of_events(p)).count() >= 2).await;
+    running.stop().await;
+    assert_eq!(proxy.take().into_iter().filter(of_events).count(), 2, "one for each version of it");
+    let notes = events(&stage, "odd").await.into_iter().filter_map(|event| event.note).collect::<Vec<_>>();
+    assert!(notes.iter().any(|note| note.contains("Until then it is not deleted")), "{notes:?}");
+    let release = json!({"metadata": {"finalizers": null}});
+    api.patch("odd", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
+    crate::stage::gone(&stage.notebooks(), "odd", &odd.metadata.uid.unwrap()).await;
 }
