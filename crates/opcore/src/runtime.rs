@@ -140,8 +140,10 @@ where
     let health = Health::default();
     let listener = server::listen(flags.listen).await;
     let listener = listener.map_err(|source| Failure::Listen { address: flags.listen, source })?;
+    // With port 0 the system chooses one.
+    let listen = listener.local_addr().unwrap_or(flags.listen);
     tokio::spawn(server::serve(listener, metrics.clone(), health.clone()));
-    tracing::info!(version = build.version, revision = build.revision, listen = %flags.listen, "{} starts", build.name);
+    tracing::info!(version = build.version, revision = build.revision, %listen, "{} starts", build.name);
 
     let shield =
         Shield { leadership: Leadership::unquestioned(), metrics: metrics.clone(), deadline: flags.request_timeout };

@@ -4,6 +4,7 @@
 
 #[path = "../../examples/notebook/operator.rs"]
 mod notebook;
+mod process;
 mod proxy;
 mod stage;
 
@@ -15,5 +16,6 @@ mod failing;
 mod faults;
 mod leading;
 mod secrecy;
+mod serving;
 mod shielding;
 mod teardown;
