@@ -17,7 +17,7 @@ const LONGEST_LINE: usize = 600;
 const LINES_OF_LOG: i64 = 60;
 
 /// Everything that a namespace tells about what went wrong in it. What cannot be read is named, and hides nothing else.
-pub async fn namespace(client: &Client, namespace: &str) -> String {
+pub(crate) async fn namespace(client: &Client, namespace: &str) -> String {
     let mut text = format!("What is in namespace {namespace}:\n");
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let pods_found = pods.list(&ListParams::default()).await.map(|list| list.items);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use futures::StreamExt;
 use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde::Deserialize;
 use serde_json::Value;
@@ -74,6 +77,26 @@ impl Release {
     pub async fn upgrade(&self, stage: &Stage, values: &Value) -> anyhow::Result<()> {
         let chart = self.chart.to_string_lossy();
         Self::apply(stage, &self.name, &chart, values).await?.ready(stage, PATIENCE).await
+    }
+
+    /// Waits for a pod of it, in whatever state, and returns it.
+    ///
+    /// # Errors
+    /// There is none before the deadline, for example because the namespace refuses it.
+    pub async fn first_pod(&self, stage: &Stage, deadline: Duration) -> anyhow::Result<Pod> {
+        let own = watcher::Config::default().labels(&self.selector());
+        let mut pods = pin!(watcher(stage.api::<Pod>(), own).default_backoff().applied_objects());
+        let first = async {
+            loop {
+                match pods.next().await {
+                    Some(Ok(pod)) => return Some(pod),
+                    Some(Err(_)) => {}
+                    None => return None,
+                }
+            }
+        };
+        let first = tokio::time::timeout(deadline, first).await.ok().flatten();
+        first.with_context(|| format!("{} had no pod within {} s", self.name, deadline.as_secs()))
     }
 
     /// Uninstalls it, and waits until the last of its pods is gone.

@@ -15,7 +15,7 @@ use crate::{Release, Stage};
 /// Its name, also that of its image.
 pub const OPERATOR: &str = "notebook-operator";
 /// Where its chart is.
-pub const CHART: &str = "crates/opcore/examples/notebook/chart";
+pub const CHART: &str = "charts/opcore-lib/tests/notebook-operator";
 /// What the scenarios call their release.
 pub const RELEASE: &str = "notebook-operator";
 /// The name of its CRD.

@@ -5,9 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use e2e::{PATIENCE, notebook, scenario, until};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use serde_json::json;
 
 /// Long enough to look once: what is awaited will never be.
@@ -25,7 +23,7 @@ async fn an_image_that_does_not_exist_is_named_with_pod_event_and_deployment() -
     scenario("an_image_that_does_not_exist_is_named_with_pod_event_and_deployment", async |stage| {
         let image = json!({ "repository": "ghcr.io/opcore-dev/no-such-operator", "tag": "v9", "pullPolicy": "Never" });
         let release = stage.begin("broken-notebook-operator", notebook::CHART, &json!({ "image": image })).await?;
-        let pod = first_pod(stage, &release).await?;
+        let pod = release.first_pod(stage, PATIENCE).await?.name_any();
         until(&stage.api::<Pod>(), &pod, "without its image", PATIENCE, |pod| {
             let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
             let mut waiting = containers.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
@@ -62,7 +60,7 @@ async fn an_operator_that_ends_at_once_is_shown_with_its_last_words() -> anyhow:
     scenario("an_operator_that_ends_at_once_is_shown_with_its_last_words", async |stage| {
         let values = notebook::with_image(stage, json!({ "extraArgs": ["--no-such-flag"] })).await?;
         let release = stage.begin(notebook::RELEASE, notebook::CHART, &values).await?;
-        let pod = first_pod(stage, &release).await?;
+        let pod = release.first_pod(stage, PATIENCE).await?.name_any();
         until(&stage.api::<Pod>(), &pod, "restarted", PATIENCE, |pod| {
             let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
             containers.map(|container| container.restart_count).sum::<i32>() > 0
@@ -90,9 +88,4 @@ async fn what_helm_refuses_is_told_in_the_words_of_helm() -> anyhow::Result<()> 
         says(&words, &["helm upgrade --install notebook-operator", "replicaCount"])
     })
     .await
-}
-
-/// The pod of a release that has one, by the ReplicaSet that makes it.
-async fn first_pod(stage: &e2e::Stage, release: &e2e::Release) -> anyhow::Result<String> {
-    release.first_pod(stage, PATIENCE).await.map(|pod| pod.name_any())
 }
