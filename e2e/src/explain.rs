@@ -68,7 +68,8 @@ fn states(pods: &[Pod]) -> String {
         let deleted = if pod.metadata.deletion_timestamp.is_some() { ", being deleted" } else { "" };
         let _ = writeln!(text, "{}: {phase}{deleted}{}", pod.name_any(), said(status.reason, status.message));
         // Ready or not is told by the containers; the rest is told here when it is not as it should be.
-        for condition in status.conditions.iter().flatten().filter(|c| c.status != "True" && !c.type_.contains("Ready")) {
+        for condition in status.conditions.iter().flatten().filter(|c| c.status != "True" && !c.type_.contains("Ready"))
+        {
             let words = said(condition.reason.clone(), condition.message.clone());
             let _ = writeln!(text, "  {}={}{words}", condition.type_, condition.status);
         }
@@ -197,7 +198,8 @@ async fn objects(client: &Client, namespace: &str) -> anyhow::Result<String> {
                 lines => {
                     let deleted = object.metadata.deletion_timestamp.is_some();
                     let finalizers = object.finalizers().join(", ");
-                    let deleted = if deleted { format!(", being deleted, held by {finalizers}") } else { String::new() };
+                    let deleted =
+                        if deleted { format!(", being deleted, held by {finalizers}") } else { String::new() };
                     let _ = write!(telling, "{}/{}{deleted}\n{lines}", resource.kind, object.name_any());
                 }
             }

@@ -1,16 +1,16 @@
 //! Charts, installed and removed by Helm as a user does it.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use futures::StreamExt;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
@@ -47,10 +47,11 @@ impl Release {
     /// Installs or upgrades, and does not wait.
     pub(crate) async fn apply(stage: &Stage, name: &str, chart: &str, values: &Value) -> anyhow::Result<Self> {
         let chart = repository().join(chart);
-        let mut file = tempfile::Builder::new().suffix(".json").tempfile()?;
-        serde_json::to_writer(&mut file, values)?;
-        let words = [OsStr::new("upgrade"), "--install".as_ref(), name.as_ref(), chart.as_ref()];
-        helm(stage, words.into_iter().chain(["--values".as_ref(), file.path().as_ref()])).await?;
+        let package = package(stage, &chart).await?;
+        let file = stage.scratch().join("values.json");
+        tokio::fs::write(&file, serde_json::to_vec(values)?).await?;
+        let words = [OsStr::new("upgrade"), "--install".as_ref(), name.as_ref(), package.as_ref()];
+        helm(stage, words.into_iter().chain(["--values".as_ref(), file.as_ref()])).await?;
         let manifest = helm(stage, ["get", "manifest", name]).await?;
         let documents = serde_yaml::Deserializer::from_str(&manifest).map(Option::<Object>::deserialize);
         let objects = documents.collect::<Result<Vec<_>, _>>().context("what Helm installed is not understood")?;
@@ -127,6 +128,14 @@ impl Release {
     fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = &str> {
         self.objects.iter().filter(move |object| object.kind == kind).map(|object| object.metadata.name.as_str())
     }
+}
+
+/// Packs a chart with the charts that it is built on, as a release does.
+async fn package(stage: &Stage, chart: &Path) -> anyhow::Result<PathBuf> {
+    let words = [OsStr::new("package"), "--dependency-update".as_ref(), chart.as_ref()];
+    let said = helm(stage, words.into_iter().chain(["--destination".as_ref(), stage.scratch().as_ref()])).await?;
+    let file = said.lines().find_map(|line| line.rsplit_once(": ").map(|(_, file)| file.trim()));
+    file.filter(|file| file.ends_with(".tgz")).map(PathBuf::from).with_context(|| format!("helm package said {said:?}"))
 }
 
 /// Runs Helm in the namespace of a stage, and returns what it said.

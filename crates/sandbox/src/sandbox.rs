@@ -273,7 +273,8 @@ impl Sandbox {
                  cluster."
             ),
         };
-        let enclosure = self.enclosure().context("This sandbox has no node: start one with Options { node: true, .. }")?;
+        let enclosure =
+            self.enclosure().context("This sandbox has no node: start one with Options { node: true, .. }")?;
         let layout = tokio::task::spawn_blocking(made).await??;
         image::load(layout, &enclosure, home).await
     }

@@ -73,7 +73,9 @@ fn requests(audit_log: &str, stage: &Stage) -> anyhow::Result<(Rights, Rights)> 
         };
         let right = right(&text(&request["verb"]), &text(&about["apiGroup"]), &resource);
         match request["annotations"]["authorization.k8s.io/decision"].as_str() {
-            Some("allow") if text(&request["annotations"]["authorization.k8s.io/reason"]).contains(&user_words(stage)) => {
+            Some("allow")
+                if text(&request["annotations"]["authorization.k8s.io/reason"]).contains(&user_words(stage)) =>
+            {
                 used.insert(right);
             }
             // What every account may do, such as asking for the version.
@@ -99,14 +101,22 @@ async fn granted(stage: &Stage, release: &Release) -> anyhow::Result<Rights> {
     // Those for people are none of the operator's.
     let cluster_roles = cluster_roles.list(&own).await?.items.into_iter();
     let for_it = cluster_roles.filter(|role| role.labels().keys().all(|label| !label.contains("aggregate-to")));
-    let rules: Vec<PolicyRule> =
-        roles.items.into_iter().filter_map(|role| role.rules).chain(for_it.filter_map(|role| role.rules)).flatten().collect();
+    let rules: Vec<PolicyRule> = roles
+        .items
+        .into_iter()
+        .filter_map(|role| role.rules)
+        .chain(for_it.filter_map(|role| role.rules))
+        .flatten()
+        .collect();
     let mut rights = Rights::new();
     for rule in rules {
         let resources = rule.resources.as_ref().context("a rule names resources")?;
         for group in rule.api_groups.iter().flatten() {
             for resource in resources {
-                ensure!(!rule.verbs.iter().chain([group, resource]).any(|word| word == "*"), "{rule:?} names everything");
+                ensure!(
+                    !rule.verbs.iter().chain([group, resource]).any(|word| word == "*"),
+                    "{rule:?} names everything"
+                );
                 rights.extend(rule.verbs.iter().map(|verb| right(verb, group, resource)));
             }
         }
