@@ -134,8 +134,9 @@ impl Release {
 async fn package(stage: &Stage, chart: &Path) -> anyhow::Result<PathBuf> {
     let words = [OsStr::new("package"), "--dependency-update".as_ref(), chart.as_ref()];
     let said = helm(stage, words.into_iter().chain(["--destination".as_ref(), stage.scratch().as_ref()])).await?;
-    let file = said.lines().find_map(|line| line.rsplit_once(": ").map(|(_, file)| file.trim()));
-    file.filter(|file| file.ends_with(".tgz")).map(PathBuf::from).with_context(|| format!("helm package said {said:?}"))
+    // Its last words name the file.
+    let file = said.trim().rsplit(": ").next().map(PathBuf::from).filter(|file| file.is_file());
+    file.with_context(|| format!("helm package said {said:?}, which names no file"))
 }
 
 /// Runs Helm in the namespace of a stage, and returns what it said.

@@ -1,5 +1,6 @@
 //! The example operator: its chart, and what its scenarios share.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -42,11 +43,15 @@ pub async fn written(stage: &Stage, name: &str, days: &[&str]) -> anyhow::Result
 
 /// Writes a notebook with one page a day.
 pub async fn write(stage: &Stage, name: &str, days: &[&str]) -> anyhow::Result<()> {
-    let pages: String = days.iter().map(|day| format!("    {day}: rain\n")).collect();
-    let notebook = format!(
-        "apiVersion: example.opcore.dev/v1alpha1\nkind: Notebook\nmetadata:\n  name: {name}\nspec:\n  pages:\n{pages}"
-    );
-    stage.write(&notebook).await
+    let pages: BTreeMap<&str, &str> = days.iter().map(|day| (*day, "rain")).collect();
+    let notebook = json!({
+        "apiVersion": "example.opcore.dev/v1alpha1",
+        "kind": "Notebook",
+        "metadata": { "name": name },
+        "spec": { "pages": pages },
+    });
+    // JSON is YAML.
+    stage.write(&notebook.to_string()).await
 }
 
 /// Waits until a notebook is ready.

@@ -52,7 +52,7 @@ pub async fn scenario(name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<(
     }
     let _turn = TURN.lock().await;
     let stage = Stage::new().await?;
-    let played = AssertUnwindSafe(play(&stage)).catch_unwind().await;
+    let played = AssertUnwindSafe(Box::pin(play(&stage))).catch_unwind().await;
     if let Some(failure) = failure(&played) {
         eprintln!("{name} failed: {failure}\n\n{}", stage.explain().await);
     }

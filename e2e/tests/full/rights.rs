@@ -58,11 +58,11 @@ async fn everything_it_can_do(stage: &Stage) -> anyhow::Result<()> {
 
 /// What the operator asked for and was granted by its own roles, and what it was refused.
 fn requests(audit_log: &str, stage: &Stage) -> anyhow::Result<(Rights, Rights)> {
-    let user = format!("system:serviceaccount:{}:{}", stage.namespace, notebook::RELEASE);
+    let account = format!("system:serviceaccount:{}:{}", stage.namespace, notebook::RELEASE);
     let (mut used, mut refused) = (Rights::new(), Rights::new());
     // The last line may be half written.
     for request in audit_log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        if request["user"]["username"] != user.as_str() {
+        if request["user"]["username"] != account.as_str() {
             continue;
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -74,7 +74,7 @@ fn requests(audit_log: &str, stage: &Stage) -> anyhow::Result<(Rights, Rights)> 
         let right = right(&text(&request["verb"]), &text(&about["apiGroup"]), &resource);
         match request["annotations"]["authorization.k8s.io/decision"].as_str() {
             Some("allow")
-                if text(&request["annotations"]["authorization.k8s.io/reason"]).contains(&user_words(stage)) =>
+                if text(&request["annotations"]["authorization.k8s.io/reason"]).contains(&words_of_binding(stage)) =>
             {
                 used.insert(right);
             }
@@ -85,29 +85,22 @@ fn requests(audit_log: &str, stage: &Stage) -> anyhow::Result<(Rights, Rights)> 
             }
         }
     }
-    ensure!(!used.is_empty(), "no request of {user} is in the audit log");
+    ensure!(!used.is_empty(), "no request of {account} is in the audit log");
     Ok((used, refused))
 }
 
 /// How the reason of a decision names a binding to this very account.
-fn user_words(stage: &Stage) -> String {
+fn words_of_binding(stage: &Stage) -> String {
     format!("to ServiceAccount \"{}/{}\"", notebook::RELEASE, stage.namespace)
 }
 
 async fn granted(stage: &Stage, release: &Release) -> anyhow::Result<Rights> {
     let own = ListParams::default().labels(&release.selector());
-    let roles = stage.api::<Role>().list(&own).await?;
-    let cluster_roles: Api<ClusterRole> = Api::all(stage.client.clone());
-    // Those for people are none of the operator's.
-    let cluster_roles = cluster_roles.list(&own).await?.items.into_iter();
-    let for_it = cluster_roles.filter(|role| role.labels().keys().all(|label| !label.contains("aggregate-to")));
-    let rules: Vec<PolicyRule> = roles
-        .items
-        .into_iter()
-        .filter_map(|role| role.rules)
-        .chain(for_it.filter_map(|role| role.rules))
-        .flatten()
-        .collect();
+    let in_namespace = stage.api::<Role>().list(&own).await?.items.into_iter().filter_map(|role| role.rules);
+    let everywhere = Api::<ClusterRole>::all(stage.client.clone()).list(&own).await?.items.into_iter();
+    // Those that are added to the roles of people are none of the operator's.
+    let everywhere = everywhere.filter(|role| role.labels().keys().all(|label| !label.contains("aggregate-to")));
+    let rules: Vec<PolicyRule> = in_namespace.chain(everywhere.filter_map(|role| role.rules)).flatten().collect();
     let mut rights = Rights::new();
     for rule in rules {
         let resources = rule.resources.as_ref().context("a rule names resources")?;
