@@ -39,8 +39,11 @@ spec:
       {{- with $values.topologySpreadConstraints }}
       topologySpreadConstraints:
         {{- range . }}
-        {{- $ours := dict "labelSelector" (dict "matchLabels" $fixed) }}
-        {{- toYaml (list (hasKey . "labelSelector" | ternary . (merge (dict) . $ours))) | nindent 8 }}
+        {{- if hasKey . "labelSelector" }}
+        {{- toYaml (list .) | nindent 8 }}
+        {{- else }}
+        {{- toYaml (list (merge (dict "labelSelector" (dict "matchLabels" $fixed)) .)) | nindent 8 }}
+        {{- end }}
         {{- end }}
       {{- end }}
       {{- with $values.podSecurityContext }}
