@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use futures::FutureExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
@@ -54,12 +54,14 @@ pub async fn scenario(name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<(
     let stage = Stage::new().await?;
     let played = AssertUnwindSafe(Box::pin(play(&stage))).catch_unwind().await;
     if let Some(failure) = failure(&played) {
-        eprintln!("{name} failed: {failure}\n\n{}", stage.explain().await);
+        let headline = failure.lines().next().unwrap_or_default();
+        eprintln!("{name} failed: {headline}\n\n{}\n--- The failure in full\n{failure}", stage.explain().await);
     }
     let cleaned = stage.clear().await;
     match played {
         Err(panic) => resume_unwind(panic),
-        Ok(Err(error)) => Err(error.context(format!("{name} failed; what explains it is above"))),
+        // It has been told.
+        Ok(Err(_)) => bail!("{name} failed; what explains it is above."),
         Ok(Ok(())) => cleaned.with_context(|| format!("{name} went well, and could not be cleaned up")),
     }
 }
