@@ -118,9 +118,11 @@ fn said(reason: Option<String>, message: Option<String>) -> String {
 async fn events(client: &Client, namespace: &str) -> anyhow::Result<String> {
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let found = api.list(&ListParams::default()).await?;
-    let mut told: Vec<(String, String)> = found.into_iter().map(|event| (time(&event), event_line(event))).collect();
-    told.sort();
-    Ok(told.into_iter().fold(String::new(), |text, (time, line)| text + &time + " " + &line + "\n"))
+    // Of one second, in the order in which they were written.
+    let version = |event: &Event| event.resource_version().and_then(|version| version.parse::<u64>().ok());
+    let mut found: Vec<_> = found.into_iter().map(|event| (time(&event), version(&event), event)).collect();
+    found.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+    Ok(found.into_iter().fold(String::new(), |text, (time, _, event)| text + &time + " " + &event_line(event) + "\n"))
 }
 
 /// When it happened last, in UTC, in a form that sorts as it reads.

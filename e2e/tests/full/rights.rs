@@ -27,10 +27,11 @@ async fn the_rights_that_the_chart_grants_are_exactly_those_that_are_used() -> a
         everything_it_can_do(stage).await?;
 
         let (used, refused) = requests(&fs::read_to_string(audit_log)?, stage)?;
-        ensure!(refused.is_empty(), "the chart grants too little; refused: {refused:#?}");
-        let granted = granted(stage, &release).await?;
-        let idle: Vec<_> = granted.difference(&used).collect();
-        ensure!(idle.is_empty(), "the chart grants what nobody used: {idle:#?}; used: {used:#?}");
+        ensure!(refused.is_empty(), "the chart grants too little; refused: {}", list(&refused));
+        let mut idle = granted(stage, &release).await?;
+        // An apply that brings something into being is a patch which the API server also asks the right to create for.
+        idle.retain(|right| !used.contains(right) && !used.contains(&right.replacen("create ", "patch ", 1)));
+        ensure!(idle.is_empty(), "the chart grants what nobody used: {}; used: {}", list(&idle), list(&used));
         Ok(())
     })
     .await
@@ -120,4 +121,8 @@ async fn granted(stage: &Stage, release: &Release) -> anyhow::Result<Rights> {
 fn right(verb: &str, group: &str, resource: &str) -> String {
     let group = if group.is_empty() { "core" } else { group };
     format!("{verb} {group}/{resource}")
+}
+
+fn list(rights: &Rights) -> String {
+    rights.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
