@@ -5,6 +5,7 @@ use std::fs;
 
 use anyhow::{Context, ensure};
 use e2e::{PATIENCE, Release, Stage, gone, holds, not_run, notebook, scenario, until};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -54,7 +55,10 @@ async fn everything_it_can_do(stage: &Stage) -> anyhow::Result<()> {
         notebook::written(stage, "diary", &["monday"]).await?;
     }
     notebook::notebooks(stage).delete("diary", &DeleteParams::default()).await?;
-    gone(&notebook::notebooks(stage), "diary", diary.uid().as_deref(), PATIENCE).await
+    gone(&notebook::notebooks(stage), "diary", diary.uid().as_deref(), PATIENCE).await?;
+    let renewed = |lease: &Lease| lease.spec.as_ref().is_some_and(|spec| spec.renew_time > spec.acquire_time);
+    until(&stage.api::<Lease>(), notebook::RELEASE, "renewed", PATIENCE, renewed).await?;
+    Ok(())
 }
 
 /// What the operator asked for and was granted by its own roles, and what it was refused.
