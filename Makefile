@@ -24,10 +24,10 @@ test: setup ## Run all tests on one real Kubernetes control plane, and as root t
 e2e: setup ## Play all scenarios on a real node; needs root
 	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
 
-lint: ## Check formatting, lints, docs, dependencies, scripts, workflows and generated files
+lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
 	@hack/lint
 
-gen: ## Write the generated files anew: the reference pages
+gen: ## Write the generated files anew: the reference pages, the charts' kinds and values
 	@hack/gen
 
 bench: setup ## Measure, print a table, and write target/bench/*.json

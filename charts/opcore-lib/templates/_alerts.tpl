@@ -6,7 +6,7 @@ read it. It is no template: the braces in it are Prometheus' own.
 {{- $rule := .root.Values.metrics.prometheusRule }}
 {{- if $rule.enabled }}
 {{- include "opcore-lib.needs" (dict "root" .root "kind" "PrometheusRule" "value" "metrics.prometheusRule.enabled") }}
-{{- $groups := (.root.Files.Get "files/alerts.yaml" | fromYaml).groups | default list }}
+{{- $groups := (include "opcore-lib.file" (dict "root" .root "path" "files/alerts.yaml") | fromYaml).groups | default list }}
 {{- $known := list }}
 {{- $kept := list }}
 {{- range $group := $groups }}

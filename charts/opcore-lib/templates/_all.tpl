@@ -7,7 +7,7 @@ and, where its operator needs more than the others, adds what is its own:
 
     {{ include "opcore-lib.all" (dict "root" $ "own" (include "NAME.own" $ | fromYaml)) }}
 
-`own` may hold: args, env, volumes, volumeMounts and ports of the container, and egress, rules of the network policy.
+`own` may hold: args, env, ports and volumeMounts of the container, volumes of the pod, and egress of the network policy.
 All definitions of this library take that dictionary.
 */}}
 {{- define "opcore-lib.all" -}}

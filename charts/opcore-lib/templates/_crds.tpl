@@ -7,9 +7,9 @@ objects of their kinds.
 {{- if .root.Values.crds.install }}
 {{- $keep := .root.Values.crds.keep | ternary (dict "helm.sh/resource-policy" "keep") dict }}
 {{- range $path, $_ := .root.Files.Glob "files/crds/*" }}
-{{- $crd := $.root.Files.Get $path | fromYaml }}
+{{- $crd := include "opcore-lib.file" (dict "root" $.root "path" $path) | fromYaml }}
 {{- if ne $crd.kind "CustomResourceDefinition" }}
-{{- fail (printf "%s holds no CustomResourceDefinition: %s" $path ($crd.Error | default $crd.kind)) }}
+{{- fail (printf "%s of this chart holds no CustomResourceDefinition, but the kind %q." $path $crd.kind) }}
 {{- end }}
 ---
 apiVersion: {{ $crd.apiVersion }}
@@ -27,7 +27,7 @@ spec:
 {{- define "opcore-lib.kinds" -}}
 kinds:
 {{- range $path, $_ := .root.Files.Glob "files/crds/*" }}
-{{- $crd := $.root.Files.Get $path | fromYaml }}
+{{- $crd := include "opcore-lib.file" (dict "root" $.root "path" $path) | fromYaml }}
   - group: {{ $crd.spec.group }}
     resource: {{ $crd.spec.names.plural }}
     cluster: {{ eq $crd.spec.scope "Cluster" }}

@@ -7,12 +7,18 @@ kind: Deployment
 metadata:
   {{- include "opcore-lib.metadata" (dict "root" .root "name" (include "opcore-lib.fullname" .)) | nindent 2 }}
 spec:
-  replicas: {{ $values.replicaCount }}
-  {{- if not $values.leaderElection.enabled }}
-  # Nobody elects a leader: the old pod must be gone before the new one begins.
+  replicas: {{ int $values.replicaCount }}
   strategy:
+    {{- if $values.leaderElection.enabled }}
+    # As Kubernetes has it by default. Said here, so that server-side apply can take it back when the type changes.
+    type: RollingUpdate
+    rollingUpdate:
+      maxSurge: 25%
+      maxUnavailable: 25%
+    {{- else }}
+    # Nobody elects a leader: the old pod must be gone before the new one begins.
     type: Recreate
-  {{- end }}
+    {{- end }}
   selector:
     matchLabels:
       {{- include "opcore-lib.selector" . | nindent 6 }}
@@ -27,10 +33,10 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
     spec:
-      serviceAccountName: {{ include "opcore-lib.serviceaccountname" . }}
+      serviceAccountName: {{ include "opcore-lib.serviceaccountname" . | quote }}
       # The operator talks to the API server.
       automountServiceAccountToken: true
-      terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
+      terminationGracePeriodSeconds: {{ int $values.terminationGracePeriodSeconds }}
       {{- range $field := list "imagePullSecrets" "priorityClassName" "nodeSelector" "tolerations" "affinity" }}
       {{- with get $values $field }}
       {{- toYaml (dict $field .) | nindent 6 }}
@@ -100,7 +106,7 @@ spec:
 - name: OPCORE_LOG_FORMAT
   value: {{ $values.log.format | quote }}
 - name: OPCORE_CONCURRENCY
-  value: {{ $values.concurrency | quote }}
+  value: {{ int $values.concurrency | quote }}
 - name: OPCORE_LEADER_ELECT
   value: {{ $values.leaderElection.enabled | quote }}
 {{- if $values.leaderElection.enabled }}

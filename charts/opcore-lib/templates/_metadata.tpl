@@ -1,7 +1,7 @@
 {{/* What never changes between versions of a release: Deployments cannot change their selector. */}}
 {{- define "opcore-lib.selector" -}}
-app.kubernetes.io/name: {{ include "opcore-lib.name" . }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "opcore-lib.name" . | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end }}
 
 {{- define "opcore-lib.labels" -}}
@@ -20,7 +20,7 @@ The metadata of an object. Beside `root`: `name`; `namespace`, or `cluster: true
 {{- define "opcore-lib.metadata" -}}
 name: {{ .name | quote }}
 {{- if not .cluster }}
-namespace: {{ .namespace | default .root.Release.Namespace }}
+namespace: {{ .namespace | default .root.Release.Namespace | quote }}
 {{- end }}
 labels:
   {{- toYaml (merge (dict) (.labels | default dict) (include "opcore-lib.labels" . | fromYaml)) | nindent 2 }}

@@ -40,7 +40,7 @@ spec:
     matchLabels:
       {{- include "opcore-lib.selector" . | nindent 6 }}
   namespaceSelector:
-    matchNames: [{{ .root.Release.Namespace }}]
+    matchNames: [{{ .root.Release.Namespace | quote }}]
   {{ .endpoints }}:
     - port: metrics
       path: /metrics

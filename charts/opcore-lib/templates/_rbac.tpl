@@ -12,8 +12,8 @@ needs is added here: Events about its objects, and its lease.
 {{- if .root.Values.rbac.create }}
 {{- $name := include "opcore-lib.fullname" . }}
 {{- $clustername := include "opcore-lib.clustername" . }}
-{{- $rules := tpl (.root.Files.Get "files/rbac.yaml") .root | fromYaml }}
-{{- with $rules.Error }}{{ fail (printf "files/rbac.yaml is no YAML: %s" .) }}{{ end }}
+{{- $rules := include "opcore-lib.file" (dict "root" .root "path" "files/rbac.yaml" "template" true) | fromYaml }}
+{{- include "opcore-lib.keys" (dict "content" $rules "known" (list "namespaced" "cluster" "release") "where" "files/rbac.yaml") }}
 {{- $events := list (dict "apiGroups" (list "events.k8s.io") "resources" (list "events") "verbs" (list "create" "patch")) }}
 {{- $everywhere := $rules.cluster | default list }}
 {{- $watched := concat ($rules.namespaced | default list) $events }}
@@ -68,6 +68,6 @@ roleRef:
   name: {{ .name | quote }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "opcore-lib.serviceaccountname" . }}
-    namespace: {{ .root.Release.Namespace }}
+    name: {{ include "opcore-lib.serviceaccountname" . | quote }}
+    namespace: {{ .root.Release.Namespace | quote }}
 {{ end }}

@@ -219,10 +219,9 @@ mod tests {
     fn an_unknown_component_is_answered_with_those_that_exist() -> anyhow::Result<()> {
         let answer = Catalogue::load()?.find("kubelte").map(|r| r.name.clone());
         let text = answer.expect_err("there is none").to_string();
-        assert!(
-            text.contains("coredns, echo, etcd, helm, helm-unittest, kubeconform, kubernetes, kubernetes-node, pause"),
-            "{text}"
-        );
+        for name in ["coredns", "etcd", "helm", "kubernetes-node"] {
+            assert!(text.contains(name), "{text}");
+        }
         Ok(())
     }
 }
