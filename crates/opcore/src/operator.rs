@@ -11,6 +11,7 @@ use crate::conditions::Conditions;
 use crate::controller::{Context, Watches};
 use crate::error::Error;
 use crate::plan::Plan;
+use crate::queue::Key;
 
 /// Set this annotation to a new value to have an object looked at now.
 pub const REQUESTED_AT_ANNOTATION: &str = "opcore.dev/requestedAt";
@@ -73,9 +74,19 @@ pub trait Operator: Send + Sync + 'static {
     /// process may end between any two.
     fn decide(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> Decision<Self::Object>;
 
-    /// Adds to the status what only the writes could tell: the UIDs and versions of what was applied. Pure, like
-    /// `decide`.
-    fn conclude(&self, _status: &mut <Self::Object as HasStatus>::Status, _done: &Done, _now: Timestamp) {}
+    /// Hears what came of the writes, and adds to the status what only they could tell: the UIDs and versions of what
+    /// was applied, what was refused. It may also remember it for the next look; it reads and writes nothing else.
+    fn conclude(
+        &self,
+        _object: &Self::Object,
+        _status: &mut <Self::Object as HasStatus>::Status,
+        _done: &Done,
+        _now: Timestamp,
+    ) {
+    }
+
+    /// Hears that an object is gone for good, and lets go of what it remembered of it.
+    fn forget(&self, _object: &Key) {}
 }
 
 /// What is to be done, said and waited for.
