@@ -9,6 +9,8 @@ use sandbox::Sandbox;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
+use crate::stage::tell;
+
 /// An image that the node has.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -63,7 +65,7 @@ pub async fn build(operator: &str) -> anyhow::Result<Image> {
         bail!("hack/images said {line:?}, which is not one image.");
     };
     let (repository_name, tag) = name.rsplit_once(':').context("an image has a tag")?;
-    eprintln!("image {name}: {size} bytes");
+    tell(&format!("image {name}: {size} bytes, {digest}"));
     Ok(Image {
         repository: repository_name.to_owned(),
         tag: tag.to_owned(),

@@ -66,9 +66,14 @@ pub async fn scenario(name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<(
     }
 }
 
-/// Says that a test, or a part of one, did not run: where nobody can miss it, and not only when something fails.
+/// Says that a test, or a part of one, did not run.
 pub fn not_run(name: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "NOT RUN: {name}: {why}");
+    tell(&format!("NOT RUN: {name}: {why}"));
+}
+
+/// Says something where nobody can miss it, and not only when a test fails.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn failure(played: &Result<anyhow::Result<()>, Box<dyn Any + Send>>) -> Option<String> {
