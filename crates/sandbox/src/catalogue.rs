@@ -40,6 +40,9 @@ struct Spec {
     /// Go variables set when linking; `{version}`, `{major}` and `{minor}` stand for the pinned version.
     #[serde(default)]
     variables: BTreeMap<String, String>,
+    /// Build tags, which leave out what is not needed.
+    #[serde(default)]
+    tags: Vec<String>,
 }
 
 impl Catalogue {
@@ -132,6 +135,11 @@ impl Recipe {
         &self.spec.binaries
     }
 
+    /// The build tags, as Go's `-tags` takes them.
+    pub(crate) fn tags(&self) -> String {
+        self.spec.tags.join(",")
+    }
+
     /// The flags for the linker: no symbols, no debug information, and the component's own variables.
     pub(crate) fn linker_flags(&self) -> String {
         let mut parts = self.version.trim_start_matches('v').split('.');
@@ -219,7 +227,7 @@ mod tests {
     fn an_unknown_component_is_answered_with_those_that_exist() -> anyhow::Result<()> {
         let answer = Catalogue::load()?.find("kubelte").map(|r| r.name.clone());
         let text = answer.expect_err("there is none").to_string();
-        assert!(text.contains("coredns, echo, etcd, kubernetes, kubernetes-node, pause"), "{text}");
+        assert!(text.contains("coredns, crane, echo, etcd, git-server, kubernetes, kubernetes-node, opentofu, pause, prometheus, provider-local"), "{text}");
         Ok(())
     }
 }

@@ -84,6 +84,8 @@ impl Toolchain {
             command
                 .args(["build", "-v", "-trimpath", "-ldflags"])
                 .arg(recipe.linker_flags())
+                .arg("-tags")
+                .arg(recipe.tags())
                 .arg("-o")
                 .arg(output)
                 .args(packages);
@@ -108,6 +110,8 @@ impl Toolchain {
         let mut command = self.command(recipe, tmp);
         command
             .args(["list", "-deps", "-trimpath", "-f", "{{if and .Stale (ne .Name \"main\")}}{{.ImportPath}}{{end}}"])
+            .arg("-tags")
+            .arg(recipe.tags())
             .args(recipe.binaries().values());
         let (mut stale, mut fetched) = (0_usize, 0_usize);
         run(command, recipe, |event| match event {

@@ -19,7 +19,7 @@ use crate::node::Enclosure;
 use crate::process::ProcessId;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
-use crate::{Component, kubeconfig, probe};
+use crate::{Component, Part, kubeconfig, parts, probe};
 
 /// How a sandbox is started.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,8 @@ pub struct Options {
     pub durable: bool,
     /// Run a node too, on which pods run. Needs root, and the packages that `hack/setup --node` installs.
     pub node: bool,
+    /// What runs beside Kubernetes, e.g. `"registry".parse()?`.
+    pub with: Vec<Part>,
     /// The port of the API server; a free one when not given.
     pub port: Option<u16>,
     /// More flags for the API server, e.g. `--watch-cache=false`.
@@ -101,7 +103,7 @@ impl Sandbox {
     /// Dropped, it ends and its files are removed. The components are built first when they never were.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         on_a_thread(|| async move {
-            let binaries = Binaries::for_sandbox(options.node, Progress::detect()).await?;
+            let binaries = Binaries::for_sandbox(&options, Progress::detect()).await?;
             Self::start_with(options, binaries).await
         })
         .await
@@ -202,11 +204,12 @@ impl Sandbox {
     /// The log of a component. A cluster that is no sandbox keeps its logs to itself: there it is
     /// `/dev/null`, which can be read and holds nothing.
     pub fn log(&self, component: Component) -> PathBuf {
-        let home = match &self.place {
-            Place::Own { plane, .. } => Some(plane.home()),
-            Place::Given { home, .. } => home.as_ref(),
-        };
-        home.map_or_else(|| "/dev/null".into(), |home| home.log(component))
+        self.home().map_or_else(|| "/dev/null".into(), |home| home.log(component))
+    }
+
+    /// What must be known to use a part, as variables: its address, its user. Empty where there is no such part.
+    pub fn facts(&self, part: Part) -> BTreeMap<String, String> {
+        self.home().and_then(|home| parts::facts_of(home, part).ok()).into_iter().flatten().collect()
     }
 
     /// The file of a program such as `kubectl`, where there is one.
@@ -257,6 +260,14 @@ impl Sandbox {
                 "The components of a cluster given by OPCORE_KUBECONFIG cannot be stopped: \
                  use Sandbox::start in tests that do so."
             ),
+        }
+    }
+
+    /// Its directory, where it is known.
+    fn home(&self) -> Option<&Home> {
+        match &self.place {
+            Place::Own { plane, .. } => Some(plane.home()),
+            Place::Given { home, .. } => home.as_ref(),
         }
     }
 
