@@ -190,7 +190,7 @@ async fn an_image_is_pushed_and_pulled_with_and_without_a_password() -> anyhow::
         let image = format!("{}/team/echo:v1", facts[&format!("OPCORE_{variable}")]);
         if let Some(password) = facts.get(&format!("OPCORE_{variable}_PASSWORD")) {
             let refused = crane(&["push", &source, &image])?;
-            ensure!(String::from_utf8_lossy(&refused.stderr).contains("UNAUTHORIZED"), "{refused:?}");
+            ensure!(String::from_utf8_lossy(&refused.stderr).contains("401 Unauthorized"), "{refused:?}");
             let server = image.split('/').next().unwrap_or_default();
             good(&crane(&["auth", "login", server, "-u", &facts[&format!("OPCORE_{variable}_USER")], "-p", password])?)?;
         }
