@@ -60,10 +60,10 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
         human(started.elapsed()),
         style::faint(format!("({})", diary.breakdown()))
     );
-    say!("  kubeconfig  {}", home.kubeconfig().display());
+    say!("  kubeconfig    {}", home.kubeconfig().display());
     parts::tell(&home, &state)?;
-    say!("  use it      sandbox exec{option} -- kubectl get namespaces");
-    say!("  stop it     sandbox down{option}");
+    say!("  use it        sandbox exec{option} -- kubectl get namespaces");
+    say!("  stop it       sandbox down{option}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -78,7 +78,7 @@ async fn already_there(existing: &Existing, options: &Options) -> anyhow::Result
         Health::Running => {
             parts::add(existing, &options.with).await?;
             say!("Sandbox {name} is already running.");
-            say!("  kubeconfig  {}", existing.home.kubeconfig().display());
+            say!("  kubeconfig    {}", existing.home.kubeconfig().display());
             parts::tell(&existing.home, &Sandboxes::from_env()?.get(name)?.state)?;
             Ok(ExitCode::SUCCESS)
         }

@@ -66,7 +66,7 @@ fn prepare(place: &Place<'_>, accounts: Option<PathBuf>) -> anyhow::Result<()> {
         // Without this the node would ask for encryption. It is read at every pull.
         let dir = place.home.node_setting("registries").join(place.authority());
         fs::create_dir_all(&dir).with_context(|| format!("Cannot create {}", dir.display()))?;
-        let text = format!("server = \"http://{}\"\n", place.authority());
+        let text = format!("[host.\"http://{}\"]\ncapabilities = [\"pull\", \"resolve\"]\n", place.authority());
         write_private(&dir.join("hosts.toml"), text.as_bytes())?;
     }
     Ok(())
