@@ -466,6 +466,13 @@ impl ControlPlane {
         let output = self.output(component);
         let lines: Vec<&str> = output.lines().collect();
         let last = &lines[lines.len().saturating_sub(12)..];
+        if output.contains("no space left on device") {
+            return format!(
+                " No space is left on the disk for {}: free some, or set OPCORE_STATE (for tests TMPDIR) to a directory \
+                 on a larger disk.",
+                self.home.dir().display()
+            );
+        }
         if last.is_empty() {
             return " It wrote nothing to its log.".to_owned();
         }

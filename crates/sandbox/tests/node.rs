@@ -268,6 +268,53 @@ fn the_node_of_a_test_that_was_killed_is_gone() -> anyhow::Result<()> {
     footprint.gone(&home)
 }
 
+/// A machine with a container engine of its own: in a mount namespace, so that this one gets none.
+const MACHINE_WITH_ENGINE: &str = r#"
+set -eu
+sandbox=$0 state=$1
+for place in /run /var/lib; do mount -t tmpfs tmpfs "$place"; done
+containerd >"$state/engine.log" 2>&1 &
+engine=$!
+trap 'kill $engine; wait $engine || true' EXIT
+tries=0
+until ctr version >/dev/null 2>&1; do
+  tries=$((tries + 1))
+  [ "$tries" -lt 600 ] || { cat "$state/engine.log"; exit 1; }
+  sleep 0.1
+done
+look() {
+  ctr namespaces list -q
+  ctr -n k8s.io images list -q
+  ctr -n k8s.io containers list -q
+  find /run /var/lib -not -name '*.db' | sort
+}
+look >"$state/before"
+OPCORE_STATE=$state/sandboxes "$sandbox" up --node
+look >"$state/during"
+OPCORE_STATE=$state/sandboxes "$sandbox" down
+look >"$state/after"
+kill -0 "$engine"
+"#;
+
+#[test]
+fn a_container_engine_of_the_machine_is_not_touched() -> anyhow::Result<()> {
+    if !can_run("a_container_engine_of_the_machine_is_not_touched") {
+        return Ok(());
+    }
+    let _turn = TURN.blocking_lock();
+    let user = User::new()?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", MACHINE_WITH_ENGINE, env!("CARGO_BIN_EXE_sandbox")]).arg(user.dir.path());
+    let said = command.env_remove("OPCORE_KUBECONFIG").output()?;
+    ensure!(said.status.success(), "{said:?}");
+    let [before, during, after] =
+        ["before", "during", "after"].map(|name| fs::read_to_string(user.dir.path().join(name)));
+    let before = before?;
+    ensure!(before.contains("/run/containerd/containerd.sock"), "{before}");
+    ensure!(during? == before && after? == before, "its images, containers or files differ: {before}");
+    Ok(())
+}
+
 // What cannot be.
 
 #[test]
