@@ -1,6 +1,8 @@
 //! A control plane: four processes, started in order, watched until each does its work. And a node, where
 //! one is asked for: four more.
 
+mod adding;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -15,7 +17,7 @@ use crate::home::Home;
 use crate::image::{self, Image};
 use crate::launch::{self, Call, Lifetime, Running};
 use crate::node::{self, Enclosure, Network, Within, cgroup, remains, settings};
-use crate::parts::{self, Place, Work};
+use crate::parts::{self, Work};
 use crate::probe::{self, Probe};
 use crate::process::{self, ProcessId};
 use crate::{Component, Options, Part, Signal, flags, kubeconfig, ports};
@@ -119,57 +121,13 @@ impl ControlPlane {
         )?;
         probe::default_account(&plane.client().await?, "default").await?;
         for part in plane.options.with.clone() {
-            plane.add(part, observer).await?;
-        }
-        Ok(plane)
-    }
-
-    /// Takes hold of one that runs, to add parts to it. Dropped, it ends those that it added, unless it was
-    /// detached.
-    pub(crate) fn attach(home: Home, binaries: Binaries, options: Options) -> anyhow::Result<Self> {
-        let plane = Self::new(home, binaries, options, Lifetime::UntilDown);
-        if plane.options.node {
-            let found = Enclosure::find(&plane.home).zip(remains::network(&plane.home));
-            let (enclosure, network) = found.context("The node of this sandbox does not run")?;
-            let _ = plane.ground.set(Ground { enclosure, network });
+            Box::pin(plane.add(part, observer)).await?;
         }
         Ok(plane)
     }
 
     fn new(home: Home, binaries: Binaries, options: Options, lifetime: Lifetime) -> Self {
         Self { home, binaries, options, lifetime, slots: Mutex::default(), ground: OnceLock::new() }
-    }
-
-    /// Adds a part and returns when it does its work.
-    pub(crate) async fn add(&self, part: Part, observer: &dyn Observer) -> anyhow::Result<()> {
-        let component = Component::Part(part);
-        let started = Instant::now();
-        match &part.definition().work {
-            Work::Process { .. } => self.bring_up(component, observer).await?,
-            Work::Files => self.prepare(part)?,
-            Work::Pods(pods) => {
-                self.prepare(part)?;
-                let enclosure = self.enclosure().with_context(|| format!("{part} needs a node"))?;
-                parts::install_pods(pods, &self.place(part), enclosure, &self.client().await?).await?;
-            }
-        }
-        if !part.is_process() {
-            observer.ready(component, started.elapsed());
-        }
-        observer.added(part)
-    }
-
-    /// Writes the files of a part, and what must be known to use it.
-    fn prepare(&self, part: Part) -> anyhow::Result<()> {
-        let place = self.place(part);
-        std::fs::create_dir_all(place.dir()).with_context(|| format!("Cannot create {}", place.dir().display()))?;
-        (part.definition().prepare)(&place)?;
-        parts::write_facts(&place)
-    }
-
-    fn place(&self, part: Part) -> Place<'_> {
-        let port = self.port(Component::Part(part));
-        Place { part, home: &self.home, binaries: &self.binaries, network: self.network(), port }
     }
 
     async fn start_api(&self, observer: &dyn Observer) -> anyhow::Result<()> {

@@ -250,8 +250,8 @@ fn explain(recipe: &Recipe, said: &[String]) -> anyhow::Error {
 /// The sentence for a full disk.
 pub(crate) fn no_space(name: &str) -> anyhow::Error {
     anyhow!(
-        "No space is left on the disk to build {name}: all components together need about 5 GB while \
-         they are built. Free some, or set OPCORE_CACHE (the results), GOCACHE and GOMODCACHE (Go's own \
+        "No space is left on the disk to build {name}: a control plane needs about 5 GB while it is built, all \
+         components together about 16 GB. Free some, or set OPCORE_CACHE (the results), GOCACHE and GOMODCACHE (Go's own \
          files) to directories on a larger disk."
     )
 }

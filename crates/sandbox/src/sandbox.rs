@@ -59,7 +59,7 @@ pub struct Sandbox {
 
 enum Place {
     /// Started by this process. The order matters: processes end before their files go.
-    Own { plane: ControlPlane, kubeconfig: PathBuf, _scratch: Scratch },
+    Own { plane: Box<ControlPlane>, kubeconfig: PathBuf, _scratch: Scratch },
     /// One that was there before.
     Given {
         kubeconfig: PathBuf,
@@ -112,7 +112,9 @@ impl Sandbox {
     pub(crate) async fn start_with(options: Options, binaries: Binaries) -> anyhow::Result<Self> {
         let scratch = Scratch::create()?;
         let plane = ControlPlane::start(scratch.home(), binaries, options, Lifetime::WithThisProcess, &Nobody).await?;
-        Ok(Self { place: Place::Own { kubeconfig: plane.home().kubeconfig(), plane, _scratch: scratch } })
+        Ok(Self {
+            place: Place::Own { kubeconfig: plane.home().kubeconfig(), plane: Box::new(plane), _scratch: scratch },
+        })
     }
 
     async fn given(path: PathBuf) -> anyhow::Result<Self> {

@@ -95,6 +95,26 @@ pub(crate) struct Existing {
     pub(crate) health: Health,
 }
 
+impl Existing {
+    /// Takes its lock: while it is held nobody else adds to it or removes it.
+    ///
+    /// # Errors
+    /// Somebody else holds it.
+    pub(crate) fn hold(&self) -> anyhow::Result<File> {
+        let name = &self.name;
+        let lock = File::open(self.home.lock()).with_context(|| format!("{name} has no lock"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => bail!(
+                "Sandbox {name} is being started or stopped by another process (its start by {}): \
+                 wait for it, or interrupt it.",
+                self.state.owner
+            ),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+        }
+    }
+}
+
 /// What has become of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
@@ -188,10 +208,8 @@ impl Sandboxes {
         let state: State = serde_json::from_slice(&text).unwrap_or_else(|_| State::unreadable());
         let starter_at_work =
             File::open(home.lock()).is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
-        let dead: Vec<Component> = state
-            .expected()
-            .filter(|c| state.components.get(c).is_none_or(|r| !r.process.is_alive()))
-            .collect();
+        let dead: Vec<Component> =
+            state.expected().filter(|c| state.components.get(c).is_none_or(|r| !r.process.is_alive())).collect();
         let health = match (state.phase, starter_at_work) {
             (Phase::Starting, true) => Health::Starting,
             (Phase::Starting, false) => Health::HalfStarted,
@@ -217,31 +235,13 @@ impl Sandboxes {
         })
     }
 
-    /// Takes the lock of a sandbox: while it is held nobody else adds to it or removes it.
-    ///
-    /// # Errors
-    /// Somebody else holds it.
-    pub(crate) fn hold(&self, sandbox: &Existing) -> anyhow::Result<File> {
-        let name = &sandbox.name;
-        let lock = File::open(sandbox.home.lock()).with_context(|| format!("{name} has no lock"))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(lock),
-            Err(TryLockError::WouldBlock) => bail!(
-                "Sandbox {name} is being started or stopped by another process (its start by {}): \
-                 wait for it, or interrupt it.",
-                sandbox.state.owner
-            ),
-            Err(TryLockError::Error(error)) => Err(error.into()),
-        }
-    }
-
     /// Ends the processes of a sandbox and removes its directory.
     ///
     /// # Errors
     /// It is being started, or a process does not end.
     pub(crate) fn remove(&self, sandbox: &Existing) -> anyhow::Result<()> {
         let (name, home) = (&sandbox.name, &sandbox.home);
-        let lock = self.hold(sandbox)?;
+        let lock = sandbox.hold()?;
         // Somebody may have removed it, and even made a new one, since it was looked at.
         let same = |path: PathBuf| {
             let (now, then) = (fs::metadata(path), lock.metadata());

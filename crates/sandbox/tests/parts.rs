@@ -192,7 +192,15 @@ async fn an_image_is_pushed_and_pulled_with_and_without_a_password() -> anyhow::
             let refused = crane(&["push", &source, &image])?;
             ensure!(String::from_utf8_lossy(&refused.stderr).contains("401 Unauthorized"), "{refused:?}");
             let server = image.split('/').next().unwrap_or_default();
-            good(&crane(&["auth", "login", server, "-u", &facts[&format!("OPCORE_{variable}_USER")], "-p", password])?)?;
+            good(&crane(&[
+                "auth",
+                "login",
+                server,
+                "-u",
+                &facts[&format!("OPCORE_{variable}_USER")],
+                "-p",
+                password,
+            ])?)?;
         }
         good(&crane(&["push", &source, &image])?)?;
         ensure!(good(&crane(&["digest", &image])?)?.trim() == digest, "{part} holds another image");

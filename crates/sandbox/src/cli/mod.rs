@@ -207,7 +207,7 @@ struct Logs {
 
 #[derive(Debug, Args)]
 struct Build {
-    /// Which ones [default: all]
+    /// Which ones, e.g. kubernetes, traefik, opentofu [default: all]
     #[arg(value_name = "COMPONENT")]
     components: Vec<String>,
 }

@@ -50,7 +50,7 @@ pub(super) async fn add(existing: &Existing, wanted: &[Part]) -> anyhow::Result<
     let binaries = Binaries::for_sandbox(&options, progress).await?;
 
     let started = Instant::now();
-    let _lock = sandboxes.hold(existing)?;
+    let _lock = existing.hold()?;
     // Somebody else may have added some while these were built, or the sandbox may have gone.
     let existing = sandboxes.get(name)?;
     let added = new(&existing.state);
@@ -61,7 +61,7 @@ pub(super) async fn add(existing: &Existing, wanted: &[Part]) -> anyhow::Result<
     let plane = ControlPlane::attach(existing.home.clone(), binaries, options)?;
     let start = async {
         for part in &added {
-            plane.add(*part, &diary).await?;
+            Box::pin(plane.add(*part, &diary)).await?;
         }
         Ok(())
     };

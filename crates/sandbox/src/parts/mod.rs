@@ -138,9 +138,7 @@ impl Part {
     pub fn check(self) -> anyhow::Result<()> {
         for (program, package) in self.0.packages {
             if requirements::lookup(program).is_none() {
-                bail!(
-                    "{self} needs the program {program}, which is not found: install the package {package}."
-                );
+                bail!("{self} needs the program {program}, which is not found: install the package {package}.");
             }
         }
         Ok(())
