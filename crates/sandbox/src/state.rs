@@ -106,7 +106,7 @@ impl Existing {
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => bail!(
-                "Sandbox {name} is being started or stopped by another process (its start by {}): \
+                "Sandbox {name} is being started, changed or stopped by another process (it was started by {}): \
                  wait for it, or interrupt it.",
                 self.state.owner
             ),

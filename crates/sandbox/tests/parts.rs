@@ -151,7 +151,7 @@ async fn a_repository_is_cloned_and_pushed_to_with_a_password_and_pushes_are_tol
     }
 
     // Anybody clones it, in version 2 of the protocol.
-    let cloned = developer.git(&format!("clone {url}/team/app.git copy"))?;
+    let cloned = developer.git(&format!("clone {url}/team/app copy"))?;
     good(&cloned)?;
     ensure!(String::from_utf8_lossy(&cloned.stderr).contains("version 2"), "an old protocol: {cloned:?}");
     ensure!(fs::read_to_string(developer.dir.path().join("copy/README"))? == "one\n");

@@ -1,7 +1,7 @@
 // git-server serves git repositories over smart HTTP, version 2 of the protocol included: `git http-backend`
 // with accounts, repositories on demand and webhooks around it.
 //
-//	/NAME.git                  clone and fetch by anybody, unless NAME begins with private/; push with the
+//	/NAME[.git]                clone and fetch by anybody, unless NAME begins with private/; push with the
 //	                           password, which makes the repository if there is none
 //	PUT    /api/repos/NAME     make an empty repository
 //	DELETE /api/repos/NAME     remove it
@@ -158,11 +158,12 @@ func (s *server) setHook(w http.ResponseWriter, r *http.Request, name string) {
 }
 
 func (s *server) serveGit(w http.ResponseWriter, r *http.Request) {
-	name, rest, isGit := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), ".git/")
-	if !isGit || !validName.MatchString(name) {
+	name, rest := split(r.URL.Path)
+	if !validName.MatchString(name) {
 		http.NotFound(w, r)
 		return
 	}
+	r.URL.Path = "/" + name + ".git/" + rest
 	pushes := rest == "git-receive-pack" || r.URL.Query().Get("service") == "git-receive-pack"
 	known := s.knows(r)
 	if (pushes || strings.HasPrefix(name, "private/")) && !known {
@@ -205,6 +206,16 @@ func (s *server) serveGit(w http.ResponseWriter, r *http.Request) {
 	before := s.refs(name)
 	backend.ServeHTTP(w, r)
 	s.tell(name, before, s.refs(name))
+}
+
+// split tells the repository from the service, as in /team/app.git/info/refs; the .git may be left out.
+func split(path string) (name, rest string) {
+	for _, service := range []string{"info/refs", "git-upload-pack", "git-receive-pack"} {
+		if name, found := strings.CutSuffix(path, "/"+service); found {
+			return strings.TrimSuffix(strings.TrimPrefix(name, "/"), ".git"), service
+		}
+	}
+	return "", ""
 }
 
 // whole gives a request of unknown length a known one, which CGI needs: git sends large packs in chunks.

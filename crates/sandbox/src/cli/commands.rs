@@ -174,15 +174,16 @@ fn announce(command: &mut Command, home: &Home, audit: bool) {
     if audit {
         command.env("OPCORE_SANDBOX_AUDIT", "1");
     }
-    command.envs(parts::facts_of_all(home));
-    if remains::network(home).is_some() {
-        // It is on this machine, whatever proxy leads elsewhere. Loopback needs no such words.
+    let facts = parts::facts_of_all(home);
+    if !facts.is_empty() || remains::network(home).is_some() {
+        // They are on this machine, whatever proxy leads elsewhere. kubectl knows that of loopback, git does not.
         for variable in ["NO_PROXY", "no_proxy"] {
             let others = std::env::var(variable).ok().filter(|others| !others.is_empty());
-            let own = Network::ALL.to_owned();
+            let own = format!("127.0.0.1,{}", Network::ALL);
             command.env(variable, others.map_or(own.clone(), |others| format!("{others},{own}")));
         }
     }
+    command.envs(facts);
 }
 
 /// As a shell reports it.

@@ -1,7 +1,7 @@
 //! Parts that are added to a sandbox which runs: `up --with`, `registry`.
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
@@ -12,9 +12,10 @@ use crate::binaries::Binaries;
 use crate::control_plane::ControlPlane;
 use crate::home::Home;
 use crate::parts::{self, Work};
+use crate::process::{self, ProcessId};
 use crate::progress::{Progress, human};
 use crate::state::{self, Existing, Health, Sandboxes, State};
-use crate::{Options, Part};
+use crate::{Component, Options, Part};
 
 pub(super) async fn registry(args: &Registry) -> anyhow::Result<ExitCode> {
     let part: Part = if args.auth { "registry-auth" } else { "registry" }.parse()?;
@@ -55,9 +56,13 @@ pub(super) async fn add(existing: &Existing, wanted: &[Part]) -> anyhow::Result<
     let existing = sandboxes.get(name)?;
     let added = new(&existing.state);
     let mut state = existing.state.clone();
+    // What an attempt that was killed has started, and had no time to finish.
+    let begun = added.iter().filter_map(|part| state.components.remove(&Component::Part(*part)));
+    let begun: Vec<ProcessId> = begun.map(|record| record.process).collect();
+    process::end(&begun, Duration::ZERO)?;
     state.programs.extend(binaries.files().clone());
     let diary = Diary::new(existing.home.clone(), state);
-    let undo = Undo { home: existing.home.clone(), before: Some(existing.state) };
+    let undo = Undo { home: existing.home.clone(), before: Some(existing.state), added: added.clone() };
     let plane = ControlPlane::attach(existing.home.clone(), binaries, options)?;
     let start = async {
         for part in &added {
@@ -78,10 +83,11 @@ pub(super) async fn add(existing: &Existing, wanted: &[Part]) -> anyhow::Result<
     Ok(())
 }
 
-/// Writes the state back that a sandbox had before parts were to be added, unless they were.
+/// Removes the files of parts that were to be added and writes the state back, unless they were added.
 struct Undo {
     home: Home,
     before: Option<State>,
+    added: Vec<Part>,
 }
 
 impl Undo {
@@ -93,6 +99,9 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
+            for part in &self.added {
+                let _ = std::fs::remove_dir_all(self.home.part(part.name()));
+            }
             let _ = state::write(&self.home, before);
         }
     }
