@@ -19,10 +19,10 @@ test: setup ## Run all tests, on one real Kubernetes control plane
 	@$(SANDBOX) build
 	$(SANDBOX) run -- $(CARGO) test --workspace
 
-lint: ## Check formatting, lints, docs, dependencies, scripts, workflows and generated files
+lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
 	@hack/lint
 
-gen: ## Write the generated files anew: the reference pages
+gen: ## Write the generated files anew: the reference pages, the charts' kinds and values
 	@hack/gen
 
 bench: setup ## Measure, print a table, and write target/bench/*.json

@@ -178,6 +178,14 @@ pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
+/// A text of at most so many characters; one that is longer ends with an ellipsis.
+pub fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// Cuts at a character boundary.
 pub(crate) fn cut(text: &str, longest: usize) -> &str {
     if text.len() <= longest {

@@ -11,7 +11,7 @@
 //! | who owns an object, and who may write it | [`ownership`] |
 //! | what a write is, and how it is done | [`plan`], [`act`] |
 //! | when another object is ready | [`readiness`] |
-//! | what people see of an object | [`conditions`], [`events`], [`metrics`] |
+//! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
 //! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
 //! `examples/notebook` is a whole operator in a page or two.
@@ -22,6 +22,7 @@ pub mod backoff;
 pub mod client;
 pub mod conditions;
 pub mod controller;
+pub mod duration;
 pub mod election;
 pub mod error;
 pub mod events;

@@ -11,6 +11,7 @@ use crate::conditions::Conditions;
 use crate::controller::{Context, Watches};
 use crate::error::Error;
 use crate::plan::Plan;
+use crate::queue::Key;
 
 /// Set this annotation to a new value to have an object looked at now.
 pub const REQUESTED_AT_ANNOTATION: &str = "opcore.dev/requestedAt";
@@ -73,9 +74,19 @@ pub trait Operator: Send + Sync + 'static {
     /// process may end between any two.
     fn decide(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> Decision<Self::Object>;
 
-    /// Adds to the status what only the writes could tell: the UIDs and versions of what was applied. Pure, like
-    /// `decide`.
-    fn conclude(&self, _status: &mut <Self::Object as HasStatus>::Status, _done: &Done, _now: Timestamp) {}
+    /// Hears what came of the writes, and adds to the status what only they could tell: the UIDs and versions of what
+    /// was applied, what was refused. It may also remember it for the next look; it reads and writes nothing else.
+    fn conclude(
+        &self,
+        _object: &Self::Object,
+        _status: &mut <Self::Object as HasStatus>::Status,
+        _done: &Done,
+        _now: Timestamp,
+    ) {
+    }
+
+    /// Hears that an object is gone for good, and lets go of what it remembered of it.
+    fn forget(&self, _object: &Key) {}
 }
 
 /// What is to be done, said and waited for.
@@ -123,4 +134,26 @@ pub struct Note {
     pub reason: String,
     /// A sentence.
     pub message: String,
+    /// The part of the object that it is about, if not the whole: Events of the same reason are otherwise counted as
+    /// one.
+    pub part: Option<String>,
+}
+
+impl Note {
+    /// Something that is worth knowing.
+    pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { warning: false, reason: reason.into(), message: message.into(), part: None }
+    }
+
+    /// Something that someone should have a look at.
+    pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { warning: true, ..Self::normal(reason, message) }
+    }
+
+    /// The same, about a part of the object.
+    #[must_use]
+    pub fn about(mut self, part: impl Into<String>) -> Self {
+        self.part = Some(part.into());
+        self
+    }
 }

@@ -33,6 +33,7 @@ pub use references::{IllegalReference, owner_reference};
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource, ResourceExt};
 
 use contract::Contract;
 
@@ -52,6 +53,17 @@ pub struct Claimant {
     pub operator: String,
     /// The object it acts for, if it acts for one.
     pub owner: Option<Owner>,
+}
+
+impl Claimant {
+    /// An operator that acts for an object which it reconciles.
+    pub fn acting_for<K: Resource<DynamicType = ()>>(operator: &str, object: &K) -> Self {
+        let words = match object.namespace() {
+            Some(namespace) => format!("{}/{namespace}/{}", K::kind(&()), object.name_any()),
+            None => format!("{}/{}", K::kind(&()), object.name_any()),
+        };
+        Self { operator: operator.to_owned(), owner: Some(Owner { uid: object.uid().unwrap_or_default(), words }) }
+    }
 }
 
 /// The object that an operator acts for.

@@ -74,6 +74,16 @@ pub enum Write {
         /// What to set, or to remove.
         annotations: BTreeMap<String, Option<String>>,
     },
+    /// Manage these fields of exactly this object, or none of them any more.
+    ///
+    /// Whose it is is not asked, and our marks are not put on it: this is for fields that an object's owner leaves to
+    /// others, such as a switch that suspends it. A field that anyone else manages is never taken.
+    Claim {
+        /// Exactly which object.
+        target: Target,
+        /// The fields, as a part of the object. Those that we managed before and that are not here are let go.
+        fields: serde_json::Value,
+    },
     /// Put a finalizer on the object being reconciled.
     AddFinalizer(String),
     /// Release the object being reconciled.
@@ -184,6 +194,7 @@ impl fmt::Display for Write {
             Self::Apply(apply) => write!(f, "apply {}", apply.words()),
             Self::Delete(delete) => write!(f, "delete {}", delete.target),
             Self::Annotate { target, .. } => write!(f, "annotate {target}"),
+            Self::Claim { target, .. } => write!(f, "claim fields of {target}"),
             Self::AddFinalizer(name) => write!(f, "add finalizer {name}"),
             Self::RemoveFinalizer(name) => write!(f, "remove finalizer {name}"),
         }

@@ -227,7 +227,9 @@ mod tests {
     fn an_unknown_component_is_answered_with_those_that_exist() -> anyhow::Result<()> {
         let answer = Catalogue::load()?.find("kubelte").map(|r| r.name.clone());
         let text = answer.expect_err("there is none").to_string();
-        assert!(text.contains("coredns, crane, echo, etcd, git-server, kubernetes, kubernetes-node, opentofu, pause, prometheus, provider-local"), "{text}");
+        for name in ["coredns", "etcd", "helm", "kubernetes-node"] {
+            assert!(text.contains(name), "{text}");
+        }
         Ok(())
     }
 }

@@ -237,8 +237,12 @@ fn what_cannot_be_is_answered_with_one_sentence() -> anyhow::Result<()> {
     let said = user.run("exec -- true")?.refusal()?;
     ensure!(said == "There is no sandbox default: there is none; start one with: sandbox up.", "{said}");
     let said = user.run("build kubelte")?.refusal()?;
+    ensure!(said.starts_with("There is no component \"kubelte\" to build: choose one of coredns, "), "{said}");
+    let said = user.run("which kubelte")?.refusal()?;
+    ensure!(said.starts_with("There is no component \"kubelte\" to build: choose one of coredns, "), "{said}");
+    let said = user.run("which kubernetes-node")?.refusal()?;
     ensure!(
-        said.starts_with("There is no component \"kubelte\" to build: choose one of coredns, crane, echo, etcd"),
+        said == "\"kubernetes-node\" is a component of several programs: choose one of kube-proxy, kubelet.",
         "{said}"
     );
     ensure!(user.run("down --all")?.good()? == "There is no sandbox to stop.\n");
@@ -246,6 +250,14 @@ fn what_cannot_be_is_answered_with_one_sentence() -> anyhow::Result<()> {
     let mut command = user.command(["up"]);
     let said = answer(command.env("KUBEBUILDER_ASSETS", user.dir.path()))?.refusal()?;
     ensure!(said.contains("which holds no etcd: correct it, or unset it"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn scripts_learn_where_a_program_is_and_nothing_else() -> anyhow::Result<()> {
+    let said = User::new()?.run("which etcd")?.good()?;
+    let path = Path::new(said.strip_suffix('\n').context("the path ends its line")?);
+    ensure!(path.is_file() && path.file_name() == Some(OsStr::new("etcd")), "{said:?}");
     Ok(())
 }
 

@@ -1,15 +1,16 @@
 //! Server-side apply that asks first.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kube::Api;
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, ValidationDirective};
 use kube::core::{ResourceExt, Status};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Actor, JUDGED_AT_MOST, Outcome, Refusal, RefusalReason, fields, refused};
 use crate::error::Error;
-use crate::ownership::{self, Standing, Verdict};
+use crate::ownership::{self, Claimant, Standing, Verdict};
 use crate::plan::{Apply, Target};
 
 impl Actor<'_> {
@@ -32,7 +33,7 @@ impl Actor<'_> {
             Ok(live) => live,
             Err(error) => return refused(&words, error).map(Some),
         };
-        let mut desired = self.stamped(&apply.object);
+        let mut desired = stamped(self.claimant, &apply.object);
         let Some(live) = live else { return self.create(&api, &words, &desired).await.map(Some) };
 
         let verdict = self.judge(&apply.resource, &live);
@@ -41,7 +42,7 @@ impl Actor<'_> {
         }
         if live.metadata.deletion_timestamp.is_some() {
             let message = format!("{words} is still being deleted; it will be made anew when it is gone.");
-            return Ok(Some(Outcome::Refused(Refusal { reason: RefusalReason::Terminating, message })));
+            return Ok(Some(Outcome::Refused(Refusal { object: words, reason: RefusalReason::Terminating, message })));
         }
         if fields::is_applied(&value(&desired)?, &value(&live)?, &self.claimant.operator) {
             return Ok(Some(Outcome::Applied { object: Box::new(live), changed: false }));
@@ -91,7 +92,7 @@ impl Actor<'_> {
         nothing.metadata.uid.clone_from(&object.metadata.uid);
         self.send(api, &nothing, false).await?;
         let message = format!("{words} was created by {other} at the same moment. Remove it from one of the two.");
-        Ok(Outcome::Refused(Refusal { reason: RefusalReason::Foreign, message }))
+        Ok(Outcome::Refused(Refusal { object: words.to_owned(), reason: RefusalReason::Foreign, message }))
     }
 
     async fn send(
@@ -108,25 +109,6 @@ impl Actor<'_> {
             dry_run: false,
         };
         api.patch(&desired.name_any(), &params, &Patch::Apply(desired)).await
-    }
-
-    /// The object with our marks on it, and without what only the server may set.
-    fn stamped(&self, object: &DynamicObject) -> DynamicObject {
-        let mut object = object.clone();
-        let meta = &mut object.metadata;
-        meta.managed_fields = None;
-        meta.resource_version = None;
-        meta.uid = None;
-        meta.creation_timestamp = None;
-        meta.generation = None;
-        let labels = meta.labels.get_or_insert_default();
-        labels.insert(ownership::OPERATOR_LABEL.to_owned(), self.claimant.operator.clone());
-        if let Some(owner) = &self.claimant.owner {
-            labels.insert(ownership::OWNER_LABEL.to_owned(), owner.uid.clone());
-            let annotations = meta.annotations.get_or_insert_default();
-            annotations.insert(ownership::OWNER_ANNOTATION.to_owned(), owner.words.clone());
-        }
-        object
     }
 
     pub(super) async fn annotate(
@@ -156,6 +138,56 @@ impl Actor<'_> {
     }
 }
 
+/// The object with our marks on it, and without what only the server may set.
+fn stamped(claimant: &Claimant, object: &DynamicObject) -> DynamicObject {
+    let mut object = object.clone();
+    let meta = &mut object.metadata;
+    meta.managed_fields = None;
+    meta.resource_version = None;
+    meta.uid = None;
+    meta.creation_timestamp = None;
+    meta.generation = None;
+    let labels = meta.labels.get_or_insert_default();
+    labels.insert(ownership::OPERATOR_LABEL.to_owned(), claimant.operator.clone());
+    if let Some(owner) = &claimant.owner {
+        labels.insert(ownership::OWNER_LABEL.to_owned(), owner.uid.clone());
+        let annotations = meta.annotations.get_or_insert_default();
+        annotations.insert(ownership::OWNER_ANNOTATION.to_owned(), owner.words.clone());
+    }
+    object
+}
+
+/// What an apply wants, made ready to be compared with what a watch brings: who knows that nothing is to be done need
+/// not ask.
+#[derive(Clone)]
+pub struct Comparison {
+    desired: Value,
+    manager: String,
+}
+
+impl Comparison {
+    /// What this apply, done for this claimant, would leave.
+    ///
+    /// # Errors
+    ///
+    /// When the object cannot be represented as JSON, which no Kubernetes object does.
+    pub fn of(claimant: &Claimant, apply: &Apply) -> Result<Self, Error> {
+        Ok(Self { desired: value(&stamped(claimant, &apply.object))?, manager: claimant.operator.clone() })
+    }
+
+    /// Whether `live` is so already: then the apply would write nothing.
+    pub fn holds(&self, live: &Value) -> bool {
+        fields::is_applied(&self.desired, live, &self.manager)
+    }
+
+    /// A digest of what is wanted, comparable within this process.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.desired.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
 /// Why a verdict forbids the write, in words with a cure.
 fn refusal(words: &str, verdict: &Verdict) -> Option<Refusal> {
     let (reason, cure) = match verdict.standing {
@@ -165,18 +197,19 @@ fn refusal(words: &str, verdict: &Verdict) -> Option<Refusal> {
             (RefusalReason::Unowned, format!("To hand it over, annotate it with {}=true.", ownership::ADOPT_ANNOTATION))
         }
     };
-    Some(Refusal { reason, message: format!("{words} was left alone: {verdict}. {cure}") })
+    let message = format!("{words} was left alone: {verdict}. {cure}");
+    Some(Refusal { object: words.to_owned(), reason, message })
 }
 
 /// A field that we want to set and another manager has.
 #[derive(Debug)]
-struct Conflict {
+pub(super) struct Conflict {
     field: String,
     manager: String,
 }
 
 /// The fields in conflict: a field that several managers have is several conflicts.
-fn conflicts(status: &Status) -> Vec<Conflict> {
+pub(super) fn conflicts(status: &Status) -> Vec<Conflict> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes
         .filter(|cause| cause.reason == "FieldManagerConflict")
@@ -188,15 +221,15 @@ fn conflicts(status: &Status) -> Vec<Conflict> {
         .collect()
 }
 
-fn field_conflict(words: &str, conflicts: &[Conflict]) -> Refusal {
+pub(super) fn field_conflict(words: &str, conflicts: &[Conflict]) -> Refusal {
     let fields: Vec<_> = conflicts.iter().map(|c| format!("{} (managed by {})", c.field, c.manager)).collect();
     let message = format!(
         "{words} was left alone: others manage {}. Remove the fields here, or have their managers let them go.",
         fields.join(", ")
     );
-    Refusal { reason: RefusalReason::FieldConflict, message }
+    Refusal { object: words.to_owned(), reason: RefusalReason::FieldConflict, message }
 }
 
-fn value(object: &DynamicObject) -> Result<serde_json::Value, Error> {
+fn value(object: &DynamicObject) -> Result<Value, Error> {
     serde_json::to_value(object).map_err(|error| Error::Bug(format!("an object that is no JSON: {error}")))
 }

@@ -32,7 +32,7 @@ impl Actor<'_> {
                     Standing::Foreign => RefusalReason::Foreign,
                     _ => RefusalReason::Unowned,
                 };
-                return Ok(Outcome::Refused(Refusal { reason, message }));
+                return Ok(Outcome::Refused(Refusal { object: target.to_string(), reason, message }));
             }
             let params = DeleteParams {
                 preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version }),

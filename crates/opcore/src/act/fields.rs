@@ -33,6 +33,12 @@ fn owned_by<'a>(live: &'a Value, manager: &str) -> Option<&'a Tree> {
     (entry["operation"] == "Apply").then(|| entry["fieldsV1"].as_object()).flatten()
 }
 
+/// Whether the manager has applied anything at all to the object.
+pub(super) fn manages_any(live: &Value, manager: &str) -> bool {
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+    entries.into_iter().flatten().any(|entry| entry["manager"] == manager && entry["operation"] == "Apply")
+}
+
 /// These name the object and its schema; nobody owns them.
 fn is_identity(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind")

@@ -19,7 +19,7 @@ use crate::error::{Class, Error};
 use crate::events;
 use crate::metrics::ReconcileResult;
 use crate::operator::{Decision, Next, Operator};
-use crate::ownership::{Claimant, Owner};
+use crate::ownership::Claimant;
 use crate::queue::Key;
 use crate::watch;
 
@@ -96,7 +96,7 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     let seen = operator.observe(&object, context).await?;
     let Decision { plan, mut status, notes, next } = operator.decide(&object, &seen, context.now());
 
-    let claimant = claimant(context.operator(), object.as_ref());
+    let claimant = Claimant::acting_for(context.operator(), object.as_ref());
     let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
     let mut root = Root::of(object.as_ref());
     let done = act::run(&actor, Some(&mut root), &plan).await;
@@ -107,7 +107,7 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     if done.gone {
         return Ok(Pass::Gone);
     }
-    operator.conclude(&mut status, &done, context.now());
+    operator.conclude(&object, &mut status, &done, context.now());
     let refusal = done.refusal();
     if let Some(refusal) = refusal {
         summary_of(refusal).write(&mut status, object.meta().generation, context.now());
@@ -237,15 +237,8 @@ fn show<O: Operator>(shared: &Shared<O>, key: &Key, conditions: &[Condition]) {
 /// The watch says that the object is gone.
 fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
     shared.written().remove(key);
+    shared.operator.forget(key);
     shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
-}
-
-fn claimant<K: Resource<DynamicType = ()>>(operator: &str, object: &K) -> Claimant {
-    let words = match object.namespace() {
-        Some(namespace) => format!("{}/{namespace}/{}", K::kind(&()), object.name_any()),
-        None => format!("{}/{}", K::kind(&()), object.name_any()),
-    };
-    Claimant { operator: operator.to_owned(), owner: Some(Owner { uid: object.uid().unwrap_or_default(), words }) }
 }
 
 fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<DynamicObject> {

@@ -157,7 +157,7 @@ fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, about: ObjectReference
     shared.context.metrics().error(&Shared::<O>::kind(), crate::error::Class::Invalid);
     let message =
         format!("This object cannot be read and is left alone: {reason}. Correct it, and it will be taken up.");
-    let note = Note { warning: true, reason: "Unreadable".to_owned(), message };
+    let note = Note::warning("Unreadable", message);
     // Not awaited here: the watch goes on with the others.
     let events = shared.context.events().clone();
     tokio::spawn(async move { events.tell(&about, &note).await });

@@ -194,7 +194,7 @@ impl Progress {
         given_up
             .map(|step| {
                 let message = format!("{}: {}", step.name, step.message.as_deref().unwrap_or("given up"));
-                Note { warning: true, reason: "TeardownLeaked".to_owned(), message }
+                Note::warning("TeardownLeaked", message).about(step.name.as_str())
             })
             .collect()
     }

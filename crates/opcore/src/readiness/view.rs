@@ -208,12 +208,7 @@ pub(super) fn fact(reason: Option<&str>, otherwise: &str) -> String {
 }
 
 /// At most so many characters, with an ellipsis where something was left off.
-pub(super) fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
+pub(super) use crate::conditions::shortened;
 
 fn is_empty(value: &Value) -> bool {
     match value {

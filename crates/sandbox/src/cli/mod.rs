@@ -62,6 +62,8 @@ enum Command {
     Logs(Logs),
     /// Build components now rather than on first use
     Build(Build),
+    /// Print the path of a component's program, and build it first where that is needed
+    Which(Program),
     /// Make images of static programs, and put them into a node
     #[command(subcommand)]
     Image(ImageCommand),
@@ -212,6 +214,12 @@ struct Build {
     components: Vec<String>,
 }
 
+#[derive(Debug, Args)]
+struct Program {
+    /// The name of the program, e.g. kubectl or helm
+    program: String,
+}
+
 /// Runs the command that this process was called with.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -241,6 +249,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => commands::run(args).await,
         Command::Logs(args) => commands::logs(&args),
         Command::Build(args) => interruptible(components::build(&args.components)).await,
+        Command::Which(args) => interruptible(components::which(&args.program)).await,
         Command::Image(ImageCommand::Build(args)) => image::build(&args),
         Command::Image(ImageCommand::Load(args)) => interruptible(image::load(&args)).await,
         Command::Registry(args) => interruptible(parts::registry(&args)).await,

@@ -1,0 +1,3 @@
+//! The kinds of `waves.opcore.dev`.
+
+pub mod v1alpha1;

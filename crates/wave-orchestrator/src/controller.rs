@@ -1,0 +1,82 @@
+//! How it is put together: what wakes a plan, and the way from looking to concluding.
+
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use opcore::act::{Done, Outcome};
+use opcore::controller::{Wakes, Watches};
+use opcore::queue::Key;
+use opcore::{Context, Decision, Error, Operator};
+
+use crate::api::v1alpha1::{WavePlan, WavePlanStatus};
+use crate::decide::decide;
+use crate::index::PlanName;
+use crate::interest::GroupKind;
+use crate::live::Live;
+use crate::observe::{Memory, Seen};
+use crate::probes::Prober;
+
+/// The operator of [`WavePlan`]s.
+pub struct WavePlans {
+    pub(crate) live: Arc<Live>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) prober: Arc<Prober>,
+    pub(crate) wakes: OnceLock<Wakes>,
+}
+
+impl WavePlans {
+    /// An operator that knows nothing yet.
+    pub fn new(context: &Context) -> Self {
+        Self { live: Live::new(context), memory: Arc::default(), prober: Arc::default(), wakes: OnceLock::new() }
+    }
+}
+
+impl Operator for WavePlans {
+    type Object = WavePlan;
+    type Seen = Seen;
+
+    fn watches(&self, watches: &mut Watches<WavePlan>) {
+        let wakes = watches.wakes();
+        let _ = self.wakes.set(wakes.clone());
+        self.live.start(wakes);
+    }
+
+    async fn observe(&self, plan: &WavePlan, context: &Context) -> Result<Seen, Error> {
+        self.look(plan, context).await
+    }
+
+    fn decide(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+        decide(plan, seen, now)
+    }
+
+    /// What the API server answered is what the watch will tell, only sooner; what it refused no watch tells at all.
+    fn conclude(&self, plan: &WavePlan, _status: &mut WavePlanStatus, done: &Done, now: Timestamp) {
+        let name: PlanName = plan.name_any().into();
+        let mut index = self.live.index();
+        let mut wake = Vec::new();
+        for outcome in &done.outcomes {
+            match outcome {
+                Outcome::Applied { object, changed } => {
+                    let Ok(value) = serde_json::to_value(object) else { continue };
+                    if let Some(types) = &object.types {
+                        let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+                        let kind = GroupKind { group: group.to_owned(), kind: types.kind.clone() };
+                        wake.extend(index.applied(&kind, &value, *changed, now));
+                    }
+                }
+                Outcome::Refused(refusal) => index.refused(&name, refusal),
+                _ => {}
+            }
+        }
+        drop(index);
+        self.live.wake(&wake);
+    }
+
+    fn forget(&self, plan: &Key) {
+        let name: PlanName = plan.name.as_str().into();
+        self.live.forget(&name);
+        self.memory.forget(&name);
+        self.prober.forget(&name);
+    }
+}

@@ -1,0 +1,128 @@
+//! What is decided, from the plan, what was read, and the time alone.
+//!
+//! A wave acts only after its start is published: what must survive a crash is written down first.
+
+mod critical_path;
+mod graph;
+mod publish;
+mod requests;
+mod teardown;
+mod waves;
+mod writes;
+
+pub use critical_path::critical_path;
+pub use graph::{Graph, graph};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use opcore::duration::Span;
+use opcore::finalizer::{self, Phase};
+use opcore::{Decision, Next};
+
+use crate::api::v1alpha1::{FINALIZER, Rollout, RolloutRecord, WavePlan, WavePlanStatus};
+use crate::observe::Seen;
+use requests::Requests;
+use waves::Board;
+
+/// How many rollouts of the past are remembered.
+const REMEMBERED: usize = 10;
+
+/// Decides what becomes of a plan.
+pub fn decide(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+    // Finer times would only make the status harder to read.
+    let now = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
+    match finalizer::phase(plan, FINALIZER) {
+        Phase::Active { guarded } => roll_out(plan, seen, guarded, now),
+        Phase::Terminating => teardown::tear_down(plan, seen, now),
+        Phase::Released => Decision::say(plan.status.clone().unwrap_or_default()),
+    }
+}
+
+fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Decision<WavePlan> {
+    let nothing = WavePlanStatus::default();
+    let old = plan.status.as_ref().unwrap_or(&nothing);
+    let graph = graph(&plan.spec.waves);
+    let (requests, handled) = Requests::of(plan);
+    let same_rollout = old.rollout.as_ref().is_some_and(|rollout| rollout.revision == seen.revision);
+    let mut rollout = match &old.rollout {
+        Some(rollout) if same_rollout => rollout.clone(),
+        before => Rollout {
+            number: before.as_ref().map_or(1, |before| before.number + 1),
+            revision: seen.revision.clone(),
+            started_at: now,
+            finished_at: None,
+        },
+    };
+    let failed = waves::paused_by(plan).filter(|_| same_rollout && !requests.resume);
+    let board = Board {
+        spec: &plan.spec,
+        old,
+        graph: &graph,
+        seen,
+        requests: &requests,
+        rollout: &rollout,
+        same_rollout,
+        paused: plan.spec.suspend || requests.paused,
+        held: failed.is_some(),
+        now,
+    };
+    let waves = board.waves();
+    let (writes, prune_held) = writes::writes(plan, seen, &board, &waves, guarded);
+
+    let through = waves.iter().all(|wave| wave.phase.is_through());
+    let mut history = old.history.clone();
+    if through && rollout.finished_at.is_none() {
+        rollout.finished_at = Some(now);
+        remember(&mut history, &rollout, now, "Ready");
+    }
+    if let Some(before) = old.rollout.as_ref().filter(|before| !same_rollout && before.finished_at.is_none()) {
+        remember(&mut history, before, now, "Superseded");
+    }
+    let mut status = WavePlanStatus {
+        critical_path: Some(critical_path(&plan.spec, &graph, &waves, Some(rollout.started_at), now)),
+        inventory: writes::inventory(old, seen),
+        rollout: Some(rollout),
+        prune_held,
+        handled,
+        history,
+        conditions: old.conditions.clone(),
+        progressed_at: old.progressed_at,
+        ..WavePlanStatus::default()
+    };
+    let next = times(&waves, seen).min();
+    status.waves = graph.order.iter().map(|number| waves[*number].clone()).collect();
+    publish::describe(plan, seen, &graph, &requests, failed.as_deref(), &mut status, now);
+    let notes = publish::notes(old, &status, &requests, same_rollout);
+    let (status, settled) = publish::settle(old, status, now);
+    let next = next.into_iter().chain(settled).min().map_or(Next::OnEvent, Next::At);
+    Decision { plan: writes, status, notes, next }
+}
+
+/// The moments at which something changes without any event.
+fn times<'a>(waves: &'a [crate::api::v1alpha1::WaveStatus], seen: &'a Seen) -> impl Iterator<Item = Timestamp> + 'a {
+    use crate::api::v1alpha1::WavePhase::Running;
+    let deadlines = waves.iter().filter(|wave| wave.phase == Running).filter_map(|wave| wave.deadline);
+    let retries = waves.iter().filter_map(|wave| wave.retry_at);
+    let rechecks = seen.look.waves.iter().filter_map(|wave| wave.recheck_at);
+    deadlines.chain(retries).chain(rechecks).chain(seen.resync_at)
+}
+
+fn remember(history: &mut Vec<RolloutRecord>, rollout: &Rollout, now: Timestamp, outcome: &str) {
+    let record = RolloutRecord {
+        number: rollout.number,
+        revision: rollout.revision.clone(),
+        started_at: rollout.started_at,
+        duration: Span::between(rollout.started_at, now).rounded(),
+        outcome: outcome.to_owned(),
+    };
+    history.insert(0, record);
+    history.truncate(REMEMBERED);
+}
+
+/// The plan in words.
+fn words(plan: &WavePlan) -> String {
+    format!("WavePlan {}", plan.name_any())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! What people read of a plan, and when it is worth a write.
+
+use jiff::{SignedDuration, Timestamp};
+use opcore::conditions::{self, New, Summary};
+use opcore::operator::Note;
+
+use super::graph::Graph;
+use super::requests::Requests;
+use crate::api::v1alpha1::{Gate, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
+use crate::observe::Seen;
+
+/// Mere progress is written at most this often.
+const PROGRESS_EVERY: SignedDuration = SignedDuration::from_secs(5);
+/// Whether the waves started in the order that the graph demands.
+const STARTED_IN_ORDER: &str = "StartedInOrder";
+/// Status messages name at most this many waves.
+const NAMED: usize = 5;
+
+/// Fills in what is told of the whole: phase, counts, conditions.
+pub(super) fn describe(
+    plan: &WavePlan,
+    seen: &Seen,
+    graph: &Graph,
+    requests: &Requests,
+    failed: Option<&str>,
+    status: &mut WavePlanStatus,
+    now: Timestamp,
+) {
+    let of = |wanted: fn(WavePhase) -> bool| -> Vec<&WaveStatus> {
+        status.waves.iter().filter(|wave| wanted(wave.phase)).collect()
+    };
+    let (through, running) = (of(WavePhase::is_through), of(|phase| phase == WavePhase::Running));
+    let (trouble, stopped) = (of(WavePhase::is_trouble), of(|phase| phase == WavePhase::Suspended));
+    let invalid = graph.broken.values().next().cloned();
+    let paused = plan.spec.suspend || requests.paused;
+    let retrying = trouble.iter().any(|wave| wave.retry_at.is_some());
+
+    let progress = format!("{}/{}", through.len(), status.waves.len());
+    let current = names(&running);
+    let (phase, summary) = if through.len() == status.waves.len() {
+        let message = match &status.prune_held {
+            None => format!("All {} waves are ready.", status.waves.len()),
+            Some(held) => format!("All {} waves are ready. {held}.", status.waves.len()),
+        };
+        (PlanPhase::Ready, Summary::ready("RolledOut", message))
+    } else if let Some(first) = seen.denied.first() {
+        let cure = "grant it with the value rbac.read of the chart";
+        let message = format!("The right to {first} is missing; {cure}.");
+        (PlanPhase::Failed, Summary::stalled("Forbidden", message))
+    } else if paused {
+        let why = if plan.spec.suspend { "spec.suspend is true" } else { "it was paused by annotation" };
+        (PlanPhase::Suspended, Summary::reconciling("Suspended", format!("No further wave starts: {why}.")))
+    } else if let Some(wave) = failed.filter(|_| running.is_empty()) {
+        let message =
+            format!("Wave {wave} failed, and no further wave starts until it is ready or the plan is resumed.");
+        (PlanPhase::Suspended, Summary::stalled("PausedByFailure", message))
+    } else if trouble.is_empty() || !running.is_empty() || retrying {
+        let message = running_words(&running, &trouble);
+        (PlanPhase::Running, Summary::reconciling("RollingOut", message))
+    } else if let Some(why) = invalid {
+        (PlanPhase::Invalid, Summary::stalled("InvalidSpec", format!("spec.waves: {why}.")))
+    } else {
+        let phase = if trouble.iter().any(|wave| wave.not_ready.iter().any(|lack| lack.reason == "InvalidWave")) {
+            PlanPhase::Invalid
+        } else {
+            PlanPhase::Failed
+        };
+        let reason = match (phase, trouble.iter().any(|wave| wave.phase == WavePhase::Failed)) {
+            (PlanPhase::Invalid, _) => "InvalidSpec",
+            (_, true) => "WaveFailed",
+            (_, false) => "WaveTimedOut",
+        };
+        (phase, Summary::stalled(reason, trouble_words(&trouble)))
+    };
+    let current = if current.is_empty() { names(&stopped) } else { current };
+    status.phase = Some(phase);
+    status.progress = Some(progress);
+    status.current = Some(current).filter(|current| !current.is_empty());
+    status.eta = eta(status, now);
+    summary.write(status, plan.metadata.generation, now);
+    started_in_order(plan, status, now);
+}
+
+fn running_words(running: &[&WaveStatus], trouble: &[&WaveStatus]) -> String {
+    let mut words = match running {
+        [] => "Waves are about to start.".to_owned(),
+        [one] => format!("Wave {} is running.", one.name),
+        several => format!("Waves {} are running.", names(several)),
+    };
+    if !trouble.is_empty() {
+        words.push(' ');
+        words.push_str(&trouble_words(trouble));
+    }
+    words
+}
+
+fn trouble_words(trouble: &[&WaveStatus]) -> String {
+    let told = trouble.iter().take(NAMED).map(|wave| {
+        let what = match (wave.phase, &wave.deadline) {
+            (WavePhase::TimedOut, Some(deadline)) => format!("Wave {} was not ready by {deadline:.0}", wave.name),
+            _ => format!("Wave {} failed", wave.name),
+        };
+        match wave.not_ready.first() {
+            Some(lack) => format!("{what}: {}", lack.message),
+            None => format!("{what}."),
+        }
+    });
+    told.collect::<Vec<_>>().join(" ")
+}
+
+fn names(waves: &[&WaveStatus]) -> String {
+    let mut names: Vec<String> = waves.iter().take(NAMED).map(|wave| wave.name.clone()).collect();
+    if waves.len() > NAMED {
+        names.push(format!("{} more", waves.len() - NAMED));
+    }
+    names.join(", ")
+}
+
+fn eta(status: &WavePlanStatus, now: Timestamp) -> Option<String> {
+    let path = status.critical_path.as_ref()?;
+    matches!(status.phase, Some(PlanPhase::Running)).then(|| format!("{:.0}", path.remaining.after(now)))
+}
+
+/// Compares the order in which the waves started with the graph: what `verify-startup` tells, too.
+fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp) {
+    let mut faults = Vec::new();
+    for wave in &plan.spec.waves {
+        let Some(late) = status.wave(&wave.name).filter(|late| late.started_at.is_some()) else { continue };
+        for dependency in wave.depends_on.iter().filter(|dependency| dependency.gate == Gate::Always) {
+            let Some(first) = status.wave(&dependency.wave) else { continue };
+            // A wave that was ready and is running again says nothing of how its dependants started.
+            if let (Some(ready), Some(started)) = (first.ready_at, late.started_at)
+                && late.ready_at.is_none_or(|late_ready| ready <= late_ready)
+                && started < ready
+            {
+                faults.push(format!("{} started before {} was ready", late.name, first.name));
+            }
+        }
+    }
+    let started = status.waves.iter().any(|wave| wave.started_at.is_some());
+    if !started {
+        conditions::remove(&mut status.conditions, STARTED_IN_ORDER);
+        return;
+    }
+    let message = if faults.is_empty() {
+        "Every wave started after those that it depends on were ready.".to_owned()
+    } else {
+        format!("{}.", faults.join("; "))
+    };
+    let new = New {
+        kind: STARTED_IN_ORDER,
+        status: if faults.is_empty() { "True" } else { "False" },
+        reason: if faults.is_empty() { "AsTheGraphSays" } else { "OutOfOrder" },
+        message: &message,
+    };
+    conditions::set(&mut status.conditions, new, plan.metadata.generation, now);
+}
+
+/// Events beyond the change of `Ready`: waves that started, became ready or got into trouble.
+pub(super) fn notes(old: &WavePlanStatus, new: &WavePlanStatus, requests: &Requests, same_rollout: bool) -> Vec<Note> {
+    let mut notes = Vec::new();
+    let unknown: Vec<&str> = requests.unknown(|name| new.wave(name).is_some()).collect();
+    if !unknown.is_empty() && old.handled != new.handled {
+        let message = format!("An annotation names {}, which is no wave of this plan.", unknown.join(", "));
+        notes.push(Note::warning("UnknownWave", message));
+    }
+    for wave in &new.waves {
+        let before = old.wave(&wave.name).filter(|_| same_rollout).map(|was| was.phase);
+        if before == Some(wave.phase) {
+            continue;
+        }
+        let note = match wave.phase {
+            WavePhase::Running => Note::normal("WaveStarted", format!("Wave {} started.", wave.name)),
+            WavePhase::Ready => {
+                let took = wave.duration.unwrap_or_default();
+                Note::normal("WaveReady", format!("Wave {} is ready after {took}.", wave.name))
+            }
+            WavePhase::Failed => Note::warning("WaveFailed", trouble_words(&[wave])),
+            WavePhase::TimedOut => Note::warning("WaveTimedOut", trouble_words(&[wave])),
+            WavePhase::Skipped => {
+                Note::normal("WaveSkipped", format!("Wave {} is passed over, as was asked.", wave.name))
+            }
+            _ => continue,
+        };
+        notes.push(note.about(wave.name.as_str()));
+    }
+    notes
+}
+
+/// Decides what of a new status is worth a write: everything when a phase changed, mere progress now and then, and what
+/// only the passing of time changed never. Answers also when to look again because of it.
+pub(super) fn settle(
+    old: &WavePlanStatus,
+    mut new: WavePlanStatus,
+    now: Timestamp,
+) -> (WavePlanStatus, Option<Timestamp>) {
+    if gist(old) != gist(&new) {
+        new.progressed_at = Some(now);
+        return (new, None);
+    }
+    if progress(old) == progress(&new) {
+        return (old.clone(), None);
+    }
+    let due = old.progressed_at.and_then(|last| last.checked_add(PROGRESS_EVERY).ok());
+    match due {
+        Some(due) if due > now => (old.clone(), Some(due)),
+        _ => {
+            new.progressed_at = Some(now);
+            (new, None)
+        }
+    }
+}
+
+/// The status without what only tells how far it is, or how late.
+fn gist(status: &WavePlanStatus) -> WavePlanStatus {
+    let mut gist = status.clone();
+    for wave in &mut gist.waves {
+        (wave.ready, wave.total) = (0, 0);
+        wave.not_ready.clear();
+    }
+    for kind in &mut gist.inventory {
+        kind.count = 0;
+    }
+    if let Some(path) = &mut gist.critical_path {
+        path.elapsed = opcore::duration::Span::default();
+        path.remaining = opcore::duration::Span::default();
+        path.total = opcore::duration::Span::default();
+        path.slack.clear();
+    }
+    (gist.eta, gist.progressed_at) = (None, None);
+    for condition in &mut gist.conditions {
+        condition.message.clear();
+    }
+    gist
+}
+
+/// What tells how far it is.
+fn progress(status: &WavePlanStatus) -> impl PartialEq {
+    let waves = status.waves.iter().map(|wave| (wave.ready, wave.total, wave.not_ready.clone())).collect::<Vec<_>>();
+    let messages = status.conditions.iter().map(|condition| condition.message.clone()).collect::<Vec<_>>();
+    (waves, messages, status.inventory.clone())
+}

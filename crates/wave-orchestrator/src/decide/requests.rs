@@ -1,0 +1,76 @@
+//! What people ask of a plan by annotation.
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+use opcore::operator::REQUESTED_AT_ANNOTATION;
+
+use crate::api::v1alpha1::{
+    FORCE_ANNOTATION, Handled, PAUSE_ANNOTATION, RESUME_ANNOTATION, RETRY_ANNOTATION, SKIP_ANNOTATION, WavePlan,
+};
+
+/// What people ask of a plan and was not carried out yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Requests {
+    /// Waves to try again; `*` means all that failed.
+    retry: BTreeSet<String>,
+    /// Waves to start now.
+    force: BTreeSet<String>,
+    /// Waves to pass over.
+    skip: BTreeSet<String>,
+    /// Start no further wave.
+    pub paused: bool,
+    /// Go on after a failure that paused the plan.
+    pub resume: bool,
+}
+
+impl Requests {
+    /// What is asked, and what will have been carried out when this decision is published.
+    pub(super) fn of(plan: &WavePlan) -> (Self, Handled) {
+        let handled = plan.status.as_ref().map(|status| status.handled.clone()).unwrap_or_default();
+        let asked = |key: &str| plan.annotations().get(key).cloned();
+        let new = |key: &str, before: &Option<String>| asked(key).filter(|value| Some(value) != before.as_ref());
+        let waves = |value: Option<String>| {
+            value.map(|value| list(value.split('@').next().unwrap_or_default())).unwrap_or_default()
+        };
+        let requests = Self {
+            retry: waves(new(RETRY_ANNOTATION, &handled.retry)),
+            force: waves(new(FORCE_ANNOTATION, &handled.force)),
+            skip: waves(asked(SKIP_ANNOTATION)),
+            paused: asked(PAUSE_ANNOTATION).as_deref() == Some("true"),
+            resume: new(RESUME_ANNOTATION, &handled.resume).is_some(),
+        };
+        let handled = Handled {
+            retry: asked(RETRY_ANNOTATION),
+            force: asked(FORCE_ANNOTATION),
+            resume: asked(RESUME_ANNOTATION),
+            requested_at: asked(REQUESTED_AT_ANNOTATION),
+        };
+        (requests, handled)
+    }
+
+    /// Whether this wave is to be tried again.
+    pub(super) fn retries(&self, wave: &str) -> bool {
+        self.retry.contains(wave) || self.retry.contains("*")
+    }
+
+    /// Whether this wave is to start now.
+    pub(super) fn forces(&self, wave: &str) -> bool {
+        self.force.contains(wave)
+    }
+
+    /// Whether this wave is to be passed over.
+    pub(super) fn skips(&self, wave: &str) -> bool {
+        self.skip.contains(wave)
+    }
+
+    /// The names that are no wave of the plan: someone mistyped.
+    pub(super) fn unknown<'a>(&'a self, is_wave: impl Fn(&str) -> bool + 'a) -> impl Iterator<Item = &'a str> {
+        let all = self.retry.iter().chain(&self.force).chain(&self.skip).map(String::as_str);
+        all.filter(move |name| *name != "*" && !is_wave(name))
+    }
+}
+
+fn list(text: &str) -> BTreeSet<String> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}

@@ -1,0 +1,144 @@
+//! A plan is deleted: what it applied goes wave by wave, the last first.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use opcore::conditions::Summary;
+use opcore::finalizer::{self, Progress, State, Step, Teardown, Yield, step};
+use opcore::operator::Note;
+use opcore::{Decision, Next, Plan, Write};
+use serde_json::json;
+
+use super::graph::graph;
+use super::writes::{kept_words, reverse};
+use crate::api::v1alpha1::{DeletionPolicy, FINALIZER, PlanPhase, WavePlan};
+use crate::index::OwnedSeen;
+use crate::observe::Seen;
+
+/// What was applied by waves that the spec no longer has. No wave can be called so.
+const REMOVED: &str = "Removed waves";
+/// What is held suspended is let go. No wave can be called so.
+const GATES: &str = "Gates";
+
+pub(super) fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+    let mut status = plan.status.clone().unwrap_or_default();
+    let scene = Scene::of(plan, seen);
+    let mut writes = Plan::new();
+    let progress = match Teardown::graph(scene.steps()) {
+        Ok(teardown) => {
+            teardown.advance(status.teardown.as_ref(), |step| scene.see(step), &finalizer::force(plan), now)
+        }
+        Err(error) => {
+            // The steps are made here, from a graph without cycles and without doubles.
+            Summary::stalled("TeardownGraph", error.to_string()).write(&mut status, plan.metadata.generation, now);
+            return Decision::say(status);
+        }
+    };
+    let gates = seen.look.waves.iter().flat_map(|wave| &wave.gates).filter(|gate| gate.held);
+    let let_go = gates.filter(|_| progress.acts(GATES));
+    let freed = let_go.map(|gate| Write::Claim { target: gate.target.clone(), fields: json!({}) });
+    let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step)));
+    // One stage: what is refused in one wave must not hold up another.
+    writes.together(freed.chain(deletes).collect::<Vec<_>>());
+    if progress.state == State::Released {
+        writes.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
+    }
+    let (reason, message) = progress.words();
+    Summary::reconciling(reason, message).write(&mut status, plan.metadata.generation, now);
+    let mut notes = progress.notes();
+    notes.extend(scene.farewell(&progress));
+    let next = progress.next.map_or(Next::OnEvent, Next::At);
+    status.phase = Some(PlanPhase::Deleting);
+    (status.current, status.eta) = (None, None);
+    status.teardown = Some(progress.record);
+    Decision { plan: writes, status, notes, next }
+}
+
+/// What is to be taken down.
+struct Scene<'a> {
+    plan: &'a WavePlan,
+    seen: &'a Seen,
+    waves: BTreeSet<&'a str>,
+    /// What goes.
+    going: Vec<&'a OwnedSeen>,
+    /// What stays, because it would take data along.
+    kept: Vec<&'a OwnedSeen>,
+}
+
+impl<'a> Scene<'a> {
+    fn of(plan: &'a WavePlan, seen: &'a Seen) -> Self {
+        let confirmed = &plan.spec.prune.confirmed_kinds;
+        let lost = |object: &OwnedSeen| {
+            let resource = &object.target.resource;
+            seen.lost_kinds.iter().any(|kind| kind.group == resource.group && kind.kind == resource.kind)
+        };
+        let owned = seen.look.owned.iter().filter(|object| !lost(object));
+        let stays = |object: &&OwnedSeen| {
+            plan.spec.deletion_policy == DeletionPolicy::Orphan
+                || object.protected.is_some_and(|kind| !confirmed.contains(&kind))
+        };
+        let (kept, going) = owned.partition(stays);
+        Self { plan, seen, waves: plan.spec.waves.iter().map(|wave| wave.name.as_str()).collect(), going, kept }
+    }
+
+    /// Each wave after those that depend on it; waves that wait for each other, in any order.
+    fn steps(&self) -> Vec<Step> {
+        let graph = graph(&self.plan.spec.waves);
+        let mut steps = vec![step(GATES), step(REMOVED).after([GATES])];
+        let mut named = BTreeSet::new();
+        for (number, wave) in self.plan.spec.waves.iter().enumerate() {
+            if !named.insert(&wave.name) {
+                continue;
+            }
+            let sound = |number: &usize| !graph.broken.contains_key(number);
+            let dependants = (0..graph.before.len())
+                .filter(|other| sound(other) && sound(&number) && graph.before[*other].contains(&number))
+                .map(|other| self.plan.spec.waves[other].name.clone());
+            steps.push(step(wave.name.clone()).after([REMOVED.to_owned()]).after(dependants));
+        }
+        steps
+    }
+
+    fn of_step(&self, step: &str) -> Vec<&'a OwnedSeen> {
+        let belongs = |object: &&&OwnedSeen| match step {
+            REMOVED => !self.waves.contains(object.wave.as_str()),
+            wave => object.wave == wave,
+        };
+        self.going.iter().filter(belongs).copied().collect()
+    }
+
+    fn see(&self, step: &str) -> Yield {
+        let pending = |reason: String| Yield::Pending { reason, retry: None };
+        if let Some(denied) = self.seen.denied.first() {
+            return pending(format!("what is left cannot be told without the right to {denied}"));
+        }
+        if !self.seen.look.complete {
+            return pending("what is left is still being read".to_owned());
+        }
+        if step == GATES {
+            let held = self.seen.look.waves.iter().flat_map(|wave| &wave.gates).filter(|gate| gate.held);
+            let names: Vec<String> = held.map(|gate| gate.target.to_string()).collect();
+            return if names.is_empty() {
+                Yield::Done
+            } else {
+                pending(format!("{} are still suspended", names.join(", ")))
+            };
+        }
+        let left = self.of_step(step);
+        match left.as_slice() {
+            [] => Yield::Done,
+            [only] => pending(format!("{} is still there", only.target)),
+            [first, ..] => pending(format!("{} and {} more are still there", first.target, left.len() - 1)),
+        }
+    }
+
+    /// The plan itself will soon be gone; an Event outlives it.
+    fn farewell(&self, progress: &Progress) -> Option<Note> {
+        let delete = self.plan.spec.deletion_policy == DeletionPolicy::Delete;
+        if progress.state != State::Released || self.kept.is_empty() || !delete {
+            return None;
+        }
+        let message = format!("{} is taken down; {}.", super::words(self.plan), kept_words(&self.kept));
+        Some(Note::warning("Kept", message))
+    }
+}

@@ -1,0 +1,471 @@
+//! Decisions over fixtures that a user could apply, with the world played by hand.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use opcore::{Decision, Write};
+use serde_json::json;
+
+use super::*;
+use crate::api::v1alpha1::{
+    CriticalPath, FORCE_ANNOTATION, NotReady, PAUSE_ANNOTATION, PlanPhase, RESUME_ANNOTATION, RETRY_ANNOTATION,
+    SKIP_ANNOTATION, WavePhase,
+};
+use crate::index::{Look, WaveLook};
+use opcore::duration::Span;
+
+const FLEET: &str = include_str!("../../../../docs/samples/fleet.yaml");
+
+/// A plan, the world around it, and the time.
+struct Play {
+    plan: WavePlan,
+    seen: Seen,
+    now: Timestamp,
+    notes: Vec<String>,
+}
+
+impl Play {
+    fn of(yaml: &str) -> Self {
+        let mut plan: WavePlan = serde_yaml::from_str(yaml).unwrap();
+        plan.metadata.uid = Some("uid".to_owned());
+        plan.metadata.generation = Some(1);
+        plan.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+        let one = || WaveLook {
+            total: 1,
+            not_ready: vec![lack("Thing", false)],
+            frontier: Some((0, crate::render::Stage::Rest)),
+            ..WaveLook::default()
+        };
+        let look = Look { waves: plan.spec.waves.iter().map(|_| one()).collect(), complete: true, ..Look::default() };
+        let probes = plan.spec.waves.iter().map(|_| Vec::new()).collect();
+        let seen = Seen { revision: "r1".to_owned(), look, probes, ..Seen::default() };
+        Self { plan, seen, now: "2026-01-01T00:00:00Z".parse().unwrap(), notes: Vec::new() }
+    }
+
+    fn fleet() -> Self {
+        Self::of(FLEET)
+    }
+
+    fn number(&self, wave: &str) -> usize {
+        self.plan.spec.waves.iter().position(|w| w.name == wave).unwrap()
+    }
+
+    fn look(&mut self, wave: &str) -> &mut WaveLook {
+        let number = self.number(wave);
+        &mut self.seen.look.waves[number]
+    }
+
+    /// Everything in the wave turns ready.
+    fn ready(&mut self, wave: &str) -> &mut Self {
+        let look = self.look(wave);
+        (look.ready, look.failed, look.frontier) = (look.total, 0, None);
+        look.not_ready.clear();
+        self
+    }
+
+    fn unready(&mut self, wave: &str) -> &mut Self {
+        let look = self.look(wave);
+        (look.ready, look.failed) = (0, 0);
+        look.not_ready = vec![lack("Thing", false)];
+        self
+    }
+
+    fn fail(&mut self, wave: &str) -> &mut Self {
+        let look = self.look(wave);
+        look.failed = 1;
+        look.not_ready = vec![lack("Thing", true)];
+        self
+    }
+
+    fn annotate(&mut self, key: &str, value: &str) -> &mut Self {
+        self.plan.annotations_mut().insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    fn pass(&mut self, seconds: i64) -> &mut Self {
+        self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+        self
+    }
+
+    /// Decides and publishes, until there is nothing more to publish.
+    fn settle(&mut self) -> Decision<WavePlan> {
+        for _ in 0..20 {
+            let decision = decide(&self.plan, &self.seen, self.now);
+            self.notes.extend(decision.notes.iter().map(|note| format!("{}: {}", note.reason, note.message)));
+            let published = Some(decision.status.clone());
+            if published == self.plan.status {
+                return decision;
+            }
+            self.plan.status = published;
+        }
+        panic!("it does not come to rest: {:#?}", self.plan.status);
+    }
+
+    fn phases(&mut self) -> BTreeMap<String, WavePhase> {
+        self.settle();
+        let status = self.plan.status.as_ref().unwrap();
+        status.waves.iter().map(|wave| (wave.name.clone(), wave.phase)).collect()
+    }
+
+    fn phase(&mut self, wave: &str) -> WavePhase {
+        self.phases()[wave]
+    }
+
+    fn running(&mut self) -> Vec<String> {
+        let is_running = |(name, phase): (String, WavePhase)| (phase == WavePhase::Running).then_some(name);
+        self.phases().into_iter().filter_map(is_running).collect()
+    }
+
+    fn path(&mut self) -> CriticalPath {
+        self.settle();
+        self.plan.status.as_ref().unwrap().critical_path.clone().unwrap()
+    }
+
+    fn summary(&mut self) -> (PlanPhase, String, String) {
+        self.settle();
+        let status = self.plan.status.as_ref().unwrap();
+        let ready = opcore::conditions::find(&status.conditions, "Ready").unwrap();
+        (status.phase.unwrap(), ready.reason.clone(), ready.message.clone())
+    }
+}
+
+fn lack(object: &str, failed: bool) -> NotReady {
+    let (reason, message) = ("Because".to_owned(), format!("{object} is not there."));
+    NotReady { object: object.to_owned(), reason, message, failed }
+}
+
+fn minutes(count: u64) -> Span {
+    Span::from_secs(count * 60)
+}
+
+#[test]
+fn the_fleet_takes_forty_minutes_at_most_on_its_critical_path() {
+    let path = Play::fleet().path();
+    assert_eq!(path.waves, ["infrastructure-core", "infrastructure-operators", "database-workloads", "services"]);
+    assert_eq!(path.total, minutes(40));
+    assert_eq!(path.remaining, minutes(40));
+    let slack: BTreeMap<_, _> = path.slack.into_iter().map(|slack| (slack.wave, slack.slack)).collect();
+    assert_eq!(slack["services"], minutes(0));
+    assert_eq!(slack["database-ui"], minutes(0), "it takes as long as services");
+    assert_eq!(slack["infrastructure-config"], minutes(20));
+    assert_eq!(slack["infrastructure-monitoring"], minutes(25));
+}
+
+#[test]
+fn the_fleet_starts_with_core_alone() {
+    assert_eq!(Play::fleet().running(), ["infrastructure-core"]);
+}
+
+#[test]
+fn monitoring_does_not_wait_for_operators() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.ready("infrastructure-core");
+    assert_eq!(fleet.running(), ["infrastructure-monitoring", "infrastructure-operators"]);
+}
+
+#[test]
+fn services_and_ui_start_together_the_moment_databases_is_ready_and_config_gates_nothing() {
+    let mut fleet = Play::fleet();
+    for wave in ["infrastructure-core", "infrastructure-operators", "database-workloads"] {
+        fleet.settle();
+        fleet.ready(wave);
+    }
+    assert_eq!(fleet.running(), ["database-ui", "infrastructure-config", "infrastructure-monitoring", "services"]);
+}
+
+#[test]
+fn the_profile_scales_every_timeout() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.profile = Some("development".to_owned());
+    assert_eq!(fleet.path().total, minutes(80));
+    assert_eq!(fleet.plan.spec.resync(), minutes(1));
+}
+
+#[test]
+fn a_wave_acts_only_after_its_start_is_published() {
+    let mut fleet = Play::fleet();
+    let target = opcore::plan::Target {
+        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+        namespace: None,
+        name: "k".to_owned(),
+        uid: "u".to_owned(),
+    };
+    let nudge = crate::index::NudgeSeen { member: 0, target, requested: None };
+    fleet.look("infrastructure-core").nudges.push(nudge);
+    let first = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(first.plan.is_empty(), "{:?}", first.plan);
+    fleet.plan.status = Some(first.status);
+    let second = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(matches!(second.plan.writes().next(), Some(Write::Annotate { .. })), "{:?}", second.plan);
+}
+
+#[test]
+fn nothing_is_done_before_the_finalizer_is_there() {
+    let mut fleet = Play::fleet();
+    fleet.plan.metadata.finalizers = None;
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(
+        decision.plan.writes().map(ToString::to_string).collect::<Vec<_>>(),
+        [format!("add finalizer {FINALIZER}")]
+    );
+}
+
+#[test]
+fn a_wave_that_runs_out_of_time_blocks_its_descendants_and_nobody_else() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.ready("infrastructure-core").settle();
+    fleet.pass(601);
+    let phases = fleet.phases();
+    assert_eq!(phases["infrastructure-operators"], WavePhase::TimedOut);
+    assert_eq!(phases["infrastructure-config"], WavePhase::Blocked);
+    assert_eq!(phases["services"], WavePhase::Blocked);
+    assert_eq!(phases["infrastructure-monitoring"], WavePhase::TimedOut);
+    let (phase, reason, message) = fleet.summary();
+    assert_eq!((phase, reason.as_str()), (PlanPhase::Failed, "WaveTimedOut"));
+    assert!(
+        message.contains("infrastructure-operators was not ready by 2026-01-01T00:10:00Z: Thing is not there."),
+        "{message}"
+    );
+}
+
+#[test]
+fn late_readiness_resumes() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.pass(301);
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::TimedOut);
+    fleet.ready("infrastructure-core");
+    assert_eq!(fleet.running(), ["infrastructure-monitoring", "infrastructure-operators"]);
+}
+
+#[test]
+fn a_deadline_is_a_moment_in_the_status_and_the_next_look_is_then() {
+    let mut fleet = Play::fleet();
+    let decision = fleet.settle();
+    let deadline = fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap().deadline.unwrap();
+    assert_eq!(deadline.to_string(), "2026-01-01T00:05:00Z");
+    assert_eq!(decision.next, Next::At(deadline));
+}
+
+#[test]
+fn what_failed_fails_its_wave_at_once_and_what_is_slow_does_not() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.fail("infrastructure-core");
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Failed);
+    assert_eq!(fleet.phase("infrastructure-monitoring"), WavePhase::Blocked);
+    fleet.unready("infrastructure-core");
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Running, "it recovers");
+}
+
+#[test]
+fn on_failure_continue_lets_the_dependants_start() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Continue;
+    fleet.settle();
+    fleet.fail("infrastructure-core");
+    assert_eq!(fleet.running(), ["infrastructure-monitoring", "infrastructure-operators"]);
+}
+
+#[test]
+fn on_failure_pause_starts_nothing_until_someone_resumes() {
+    let mut fleet = Play::fleet();
+    let number = fleet.number("infrastructure-monitoring");
+    fleet.plan.spec.waves[number].on_failure = crate::api::v1alpha1::OnFailure::Pause;
+    fleet.settle();
+    fleet.ready("infrastructure-core").settle();
+    fleet.fail("infrastructure-monitoring").settle();
+    fleet.ready("infrastructure-operators");
+    assert_eq!(fleet.phase("database-workloads"), WavePhase::Suspended);
+    assert_eq!(fleet.summary().1, "PausedByFailure");
+    fleet.annotate(RESUME_ANNOTATION, "1");
+    assert_eq!(fleet.phase("database-workloads"), WavePhase::Running);
+    assert_eq!(fleet.phase("infrastructure-monitoring"), WavePhase::Failed);
+}
+
+#[test]
+fn on_failure_retry_tries_again_after_a_growing_pause_and_then_gives_up() {
+    let mut fleet = Play::fleet();
+    (fleet.plan.spec.waves[0].on_failure, fleet.plan.spec.waves[0].retries) =
+        (crate::api::v1alpha1::OnFailure::Retry, 2);
+    fleet.settle();
+    fleet.fail("infrastructure-core");
+    let mut pauses = Vec::new();
+    for _ in 0..2 {
+        let decision = fleet.settle();
+        assert_eq!(fleet.phase("infrastructure-operators"), WavePhase::Waiting, "it is not hopeless yet");
+        let Next::At(at) = decision.next else { panic!("{:?}", decision.next) };
+        pauses.push(at.duration_since(fleet.now).as_secs());
+        fleet.now = at;
+    }
+    assert_eq!(pauses, [5, 10]);
+    fleet.settle();
+    let core = fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap().clone();
+    assert_eq!((core.phase, core.attempts, core.retry_at), (WavePhase::Failed, 2, None));
+    assert_eq!(fleet.phase("infrastructure-operators"), WavePhase::Blocked);
+}
+
+#[test]
+fn retry_skip_force_and_pause_are_asked_by_annotation() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.pass(301).settle();
+    fleet.annotate(RETRY_ANNOTATION, "infrastructure-core@1");
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Running);
+    fleet.pass(301);
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::TimedOut, "the same request is not carried out twice");
+    fleet.annotate(SKIP_ANNOTATION, "infrastructure-core");
+    assert_eq!(fleet.running(), ["infrastructure-monitoring", "infrastructure-operators"]);
+    fleet.annotate(FORCE_ANNOTATION, "services@1");
+    assert_eq!(fleet.phase("services"), WavePhase::Running);
+    fleet.annotate(PAUSE_ANNOTATION, "true").ready("infrastructure-operators");
+    assert_eq!(fleet.phase("database-workloads"), WavePhase::Suspended);
+    assert_eq!(fleet.summary().0, PlanPhase::Suspended);
+    fleet.plan.annotations_mut().remove(PAUSE_ANNOTATION);
+    assert_eq!(fleet.phase("database-workloads"), WavePhase::Running);
+}
+
+#[test]
+fn a_request_for_a_wave_that_does_not_exist_is_answered() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.annotate(RETRY_ANNOTATION, "servces@1").settle();
+    assert!(
+        fleet.notes.iter().any(|note| note.starts_with("UnknownWave") && note.contains("servces")),
+        "{:?}",
+        fleet.notes
+    );
+}
+
+#[test]
+fn a_new_revision_starts_a_new_rollout_and_what_is_ready_passes_in_one_look() {
+    let mut fleet = Play::fleet();
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    assert_eq!(fleet.summary().0, PlanPhase::Ready);
+    fleet.pass(60);
+    fleet.seen.revision = "r2".to_owned();
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(decision.status.phase, Some(PlanPhase::Ready));
+    let rollout = decision.status.rollout.unwrap();
+    assert_eq!((rollout.number, rollout.finished_at), (2, Some(fleet.now)));
+    assert_eq!(decision.status.history.iter().map(|record| record.number).collect::<Vec<_>>(), [2, 1]);
+}
+
+#[test]
+fn an_edge_for_the_first_rollout_gates_no_later_one() {
+    let mut fleet = Play::fleet();
+    let number = fleet.number("infrastructure-monitoring");
+    fleet.plan.spec.waves[number].depends_on[0].gate = crate::api::v1alpha1::Gate::FirstRollout;
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    fleet.seen.revision = "r2".to_owned();
+    fleet.unready("infrastructure-core").unready("infrastructure-monitoring").unready("infrastructure-operators");
+    assert_eq!(fleet.running(), ["infrastructure-core", "infrastructure-monitoring"]);
+}
+
+#[test]
+fn a_wave_that_is_no_longer_ready_runs_again_and_its_dependants_stay_as_they_are() {
+    let mut fleet = Play::fleet();
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    fleet.pass(3600).unready("infrastructure-core");
+    let phases = fleet.phases();
+    assert_eq!(phases["infrastructure-core"], WavePhase::Running);
+    assert_eq!(phases["services"], WavePhase::Ready);
+    let core = fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap();
+    assert_eq!(core.deadline, core.started_at.map(|at| minutes(5).after(at)), "its clock begins anew");
+}
+
+#[test]
+fn what_nobody_has_looked_at_yet_changes_nothing_that_is_published() {
+    let mut fleet = Play::fleet();
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    let published = fleet.plan.status.clone();
+    fleet.pass(60).unready("services").look("services").unread = 1;
+    assert_eq!(Some(decide(&fleet.plan, &fleet.seen, fleet.now).status), published);
+}
+
+#[test]
+fn mere_progress_is_written_at_most_every_five_seconds_and_time_alone_never() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").total = 100;
+    fleet.settle();
+    let published = fleet.plan.status.clone();
+    fleet.pass(1).look("infrastructure-core").ready = 40;
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(Some(&decision.status), published.as_ref());
+    assert_eq!(decision.next, Next::At("2026-01-01T00:00:05Z".parse().unwrap()));
+    fleet.pass(4);
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(decision.status.wave("infrastructure-core").unwrap().ready, 40);
+    fleet.settle();
+    fleet.pass(100);
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(Some(decision.status), fleet.plan.status);
+}
+
+#[test]
+fn a_cycle_stalls_the_plan_with_its_path_and_the_other_waves_go_on() {
+    let mut play = Play::of(
+        "{apiVersion: waves.opcore.dev/v1alpha1, kind: WavePlan, metadata: {name: p}, spec: {waves: [
+            {name: a, dependsOn: [{wave: b}], probes: [{tcp: {host: h, port: 1}}]},
+            {name: b, dependsOn: [{wave: a}], probes: [{tcp: {host: h, port: 1}}]},
+            {name: behind, dependsOn: [{wave: b}], probes: [{tcp: {host: h, port: 1}}]},
+            {name: free, members: [{ref: {apiVersion: v1, kind: Pod, namespace: n, name: p}}]}]}}",
+    );
+    assert_eq!(play.running(), ["free"]);
+    play.ready("free");
+    let (phase, reason, message) = play.summary();
+    assert_eq!((phase, reason.as_str()), (PlanPhase::Invalid, "InvalidSpec"));
+    assert!(message.contains("a → b → a"), "{message}");
+    assert_eq!(play.phase("behind"), WavePhase::Blocked);
+    assert_eq!(play.phase("free"), WavePhase::Ready);
+}
+
+#[test]
+fn a_missing_right_is_named_with_the_value_that_grants_it() {
+    let mut fleet = Play::fleet();
+    fleet.seen.denied = vec!["list and watch kustomizations.kustomize.toolkit.fluxcd.io in flux-system".to_owned()];
+    let (_, reason, message) = fleet.summary();
+    assert_eq!(reason, "Forbidden");
+    assert!(message.contains("list and watch kustomizations") && message.contains("rbac.read"), "{message}");
+}
+
+#[test]
+fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.plan.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fleet.now));
+    let target = opcore::plan::Target {
+        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+        namespace: Some("flux-system".to_owned()),
+        name: "services".to_owned(),
+        uid: "u".to_owned(),
+    };
+    fleet.look("services").gates.push(crate::index::GateSeen { target, held: true });
+    let decision = fleet.settle();
+    let writes: Vec<_> = decision.plan.writes().collect();
+    assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
+    fleet.look("services").gates[0].held = false;
+    let decision = fleet.settle();
+    assert_eq!(
+        decision.plan.writes().map(ToString::to_string).collect::<Vec<_>>(),
+        [format!("remove finalizer {FINALIZER}")]
+    );
+}

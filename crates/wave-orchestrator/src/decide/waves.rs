@@ -1,0 +1,289 @@
+//! One wave after another: where each stands, given where it stood and what is seen now.
+
+use jiff::Timestamp;
+use opcore::duration::Span;
+
+use super::graph::Graph;
+use super::requests::Requests;
+use crate::api::v1alpha1::{
+    Gate, NotReady, OnFailure, Rollout, Wave, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus,
+};
+use crate::index::WaveLook;
+use crate::observe::Seen;
+use crate::probes::ProbeSeen;
+
+/// The first pause before a failed wave is tried again; it doubles each time.
+const RETRY_AFTER: Span = Span::from_secs(5);
+const LONGEST_RETRY: Span = Span::from_secs(300);
+
+/// Everything that the standing of the waves follows from.
+pub(super) struct Board<'a> {
+    /// The plan's spec.
+    pub spec: &'a WavePlanSpec,
+    /// What was published before.
+    pub old: &'a WavePlanStatus,
+    /// The graph of its waves.
+    pub graph: &'a Graph,
+    /// What was read.
+    pub seen: &'a Seen,
+    /// What people ask.
+    pub requests: &'a Requests,
+    /// The rollout that this is about.
+    pub rollout: &'a Rollout,
+    /// Whether what was published is about the same rollout.
+    pub same_rollout: bool,
+    /// Whether the whole plan is not to go on.
+    pub paused: bool,
+    /// Whether a failure keeps further waves from starting.
+    pub held: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Whether a wave may start.
+enum Start {
+    Now,
+    Waits(Vec<String>),
+    Blocked(Vec<String>),
+}
+
+impl Board<'_> {
+    /// Where each wave stands now, in the order of the spec.
+    pub(super) fn waves(&self) -> Vec<WaveStatus> {
+        let mut waves: Vec<WaveStatus> = self.spec.waves.iter().map(|wave| self.before(wave)).collect();
+        for &number in &self.graph.order {
+            waves[number] = self.wave(number, &waves);
+        }
+        waves
+    }
+
+    /// Where a wave stood. A new rollout starts it anew, except for what concerns more than one rollout.
+    fn before(&self, wave: &Wave) -> WaveStatus {
+        let old = self.old.wave(&wave.name);
+        match old {
+            Some(old) if self.same_rollout => old.clone(),
+            old => WaveStatus {
+                name: wave.name.clone(),
+                usual: old.and_then(|old| old.usual),
+                rolled_out: old.is_some_and(|old| old.rolled_out),
+                ..WaveStatus::default()
+            },
+        }
+    }
+
+    fn wave(&self, number: usize, waves: &[WaveStatus]) -> WaveStatus {
+        let (wave, was) = (&self.spec.waves[number], &waves[number]);
+        let nothing = WaveLook::default();
+        let look = self.seen.look.waves.get(number).unwrap_or(&nothing);
+        let probes = self.seen.probes.get(number).map_or(&[][..], Vec::as_slice);
+        if look.unread > 0 && was.started_at.is_some() && self.same_rollout {
+            // As after a restart: what is published is the best that is known.
+            return was.clone();
+        }
+        let case = Case { board: self, wave, was, look, probes };
+        let mut now = case.counted();
+        let problem = self.graph.broken.get(&number).or(look.problem.as_ref());
+        if self.requests.skips(&wave.name) {
+            now.phase = WavePhase::Skipped;
+            now.not_ready.clear();
+        } else if let Some(problem) = problem {
+            now.phase = WavePhase::Failed;
+            now.not_ready = vec![broken(&wave.name, problem)];
+        } else if was.started_at.is_some() {
+            case.proceed(&mut now);
+        } else if self.paused || self.held || wave.suspend {
+            now.phase = WavePhase::Suspended;
+        } else {
+            now.forced |= self.requests.forces(&wave.name);
+            match if now.forced { Start::Now } else { self.may_start(number, waves) } {
+                Start::Waits(names) => (now.phase, now.waiting_for) = (WavePhase::Waiting, names),
+                Start::Blocked(names) => (now.phase, now.waiting_for) = (WavePhase::Blocked, names),
+                Start::Now => {
+                    case.start(&mut now);
+                    case.proceed(&mut now);
+                }
+            }
+        }
+        if !matches!(now.phase, WavePhase::Running | WavePhase::Failed | WavePhase::TimedOut) {
+            now.not_ready.clear();
+        }
+        now
+    }
+
+    fn may_start(&self, number: usize, waves: &[WaveStatus]) -> Start {
+        let (wave, was) = (&self.spec.waves[number], &waves[number]);
+        let (mut waits, mut blocked) = (Vec::new(), Vec::new());
+        for (dependency, &first) in wave.depends_on.iter().zip(&self.graph.before[number]) {
+            let before = &waves[first];
+            let continues = self.spec.waves[first].on_failure == OnFailure::Continue;
+            let latched = dependency.gate == Gate::FirstRollout && was.rolled_out;
+            if before.phase.is_through() || latched || (before.phase.is_trouble() && continues) {
+                continue;
+            }
+            let hopeless = before.phase.is_trouble() && before.retry_at.is_none();
+            if hopeless || before.phase == WavePhase::Blocked {
+                blocked.push(before.name.clone());
+            } else {
+                waits.push(before.name.clone());
+            }
+        }
+        match (blocked.is_empty(), waits.is_empty()) {
+            (true, true) => Start::Now,
+            (true, false) => Start::Waits(waits),
+            (false, _) => Start::Blocked(blocked),
+        }
+    }
+}
+
+/// One wave, with everything that its standing follows from.
+struct Case<'a> {
+    board: &'a Board<'a>,
+    wave: &'a Wave,
+    was: &'a WaveStatus,
+    look: &'a WaveLook,
+    probes: &'a [ProbeSeen],
+}
+
+impl Case<'_> {
+    /// Where the wave stood, with the counts of now.
+    fn counted(&self) -> WaveStatus {
+        let asked = self.probes.iter().filter(|probe| probe.lack.is_none()).count();
+        let passed = if self.was.phase == WavePhase::Ready { self.wave.probes.len() } else { asked };
+        let lacking = self.probes.iter().filter_map(|probe| {
+            let lack = probe.lack.as_ref()?;
+            let (object, message) = (probe.address.clone(), format!("{}: {lack}.", probe.address));
+            Some(NotReady { object, reason: "ProbeFailed".to_owned(), message, failed: false })
+        });
+        WaveStatus {
+            ready: count(self.look.ready + passed),
+            total: count(self.look.total + self.wave.probes.len()),
+            waiting_for: Vec::new(),
+            not_ready: self.look.not_ready.iter().cloned().chain(lacking).collect(),
+            ..self.was.clone()
+        }
+    }
+
+    /// Whether everything in it is ready, and everything that was to be asked of it was asked.
+    fn is_ready(&self) -> bool {
+        let token = token(self.board.rollout, self.was.attempts);
+        let probed = self.was.phase == WavePhase::Ready
+            || (self.probes.len() == self.wave.probes.len() && self.probes.iter().all(|probe| probe.lack.is_none()));
+        self.look.ready == self.look.total
+            && self.look.due.is_empty()
+            && self.look.nudges.iter().all(|nudge| nudge.requested.as_ref() == Some(&token))
+            && self.look.gates.iter().all(|gate| !gate.held)
+            && probed
+    }
+
+    /// Whether something failed; Jobs that are about to be made anew do not count.
+    fn has_failed(&self) -> bool {
+        self.look.failed > stale_jobs(self.look, self.was).count()
+    }
+
+    fn start(&self, now: &mut WaveStatus) {
+        now.phase = WavePhase::Running;
+        now.started_at = Some(self.board.now);
+        now.deadline = Some(self.board.spec.timeout_of(self.wave).after(self.board.now));
+        (now.ready_at, now.duration, now.retry_at, now.forgiven) = (None, None, None, false);
+    }
+
+    fn start_again(&self, now: &mut WaveStatus) {
+        self.start(now);
+        now.attempts += 1;
+    }
+
+    /// Takes a wave that was started further.
+    fn proceed(&self, now: &mut WaveStatus) {
+        let moment = self.board.now;
+        if self.board.requests.retries(&self.wave.name) && !self.is_ready() {
+            return self.start_again(now);
+        }
+        if self.is_ready() {
+            return become_ready(now, self.was.phase, moment);
+        }
+        if self.board.paused || self.wave.suspend {
+            now.phase = WavePhase::Suspended;
+            return;
+        }
+        match self.was.phase {
+            // It was ready, or stood still: the clock begins anew.
+            WavePhase::Ready | WavePhase::Suspended | WavePhase::Skipped => self.start(now),
+            _ => {}
+        }
+        if self.has_failed() {
+            now.phase = WavePhase::Failed;
+        } else if now.deadline.is_some_and(|deadline| deadline <= moment) {
+            now.phase = WavePhase::TimedOut;
+        } else {
+            now.phase = WavePhase::Running;
+            now.retry_at = None;
+            return;
+        }
+        if self.board.requests.resume {
+            now.forgiven = true;
+        }
+        if self.wave.on_failure == OnFailure::Retry && now.attempts < self.wave.retries {
+            let pause = RETRY_AFTER.scaled(2f64.powi(now.attempts)).min(LONGEST_RETRY);
+            match self.was.retry_at.filter(|_| self.was.phase.is_trouble()) {
+                Some(at) if at <= moment => self.start_again(now),
+                Some(at) => now.retry_at = Some(at),
+                None => now.retry_at = Some(pause.after(moment)),
+            }
+        }
+    }
+}
+
+fn become_ready(now: &mut WaveStatus, was: WavePhase, moment: Timestamp) {
+    now.phase = WavePhase::Ready;
+    (now.rolled_out, now.retry_at, now.forgiven) = (true, None, false);
+    if was == WavePhase::Ready {
+        return;
+    }
+    let took = Span::between(now.started_at.unwrap_or(moment), moment).rounded();
+    (now.ready_at, now.duration) = (Some(moment), Some(took));
+    if matches!(was, WavePhase::Running | WavePhase::TimedOut | WavePhase::Failed) {
+        now.usual = Some(took);
+    }
+}
+
+/// Jobs that failed before the wave was started again: they are made anew.
+pub(super) fn stale_jobs<'a>(
+    look: &'a WaveLook,
+    wave: &'a WaveStatus,
+) -> impl Iterator<Item = &'a opcore::plan::Target> {
+    let started = wave.started_at.filter(|_| wave.attempts > 0);
+    look.failed_jobs
+        .iter()
+        .filter(move |(_, made)| match (started, made) {
+            // Kubernetes keeps whole seconds, cut off.
+            (Some(started), Some(made)) => made.as_second() < started.as_second(),
+            _ => false,
+        })
+        .map(|(target, _)| target)
+}
+
+/// What Flux members are asked with: the same for one start of a wave, another for the next.
+pub(super) fn token(rollout: &Rollout, attempts: i32) -> String {
+    format!("{}.{attempts}", rollout.started_at)
+}
+
+/// Whether a failure has paused the plan, and nobody resumed it.
+pub(super) fn paused_by(plan: &WavePlan) -> Option<String> {
+    let status = plan.status.as_ref()?;
+    let policy = |name: &str| plan.spec.waves.iter().find(|wave| wave.name == name).map(|wave| wave.on_failure);
+    let mut troubled = status.waves.iter().filter(|wave| wave.phase.is_trouble() && !wave.forgiven);
+    troubled.find(|wave| policy(&wave.name) == Some(OnFailure::Pause)).map(|wave| wave.name.clone())
+}
+
+fn broken(wave: &str, problem: &str) -> NotReady {
+    NotReady {
+        object: format!("wave {wave}"),
+        reason: "InvalidWave".to_owned(),
+        message: format!("Wave {wave}: {problem}."),
+        failed: true,
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,169 @@
+//! The writes of a rollout: what is applied, asked, held back and pruned.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use opcore::plan::{Delete, Dependants};
+use opcore::{Plan, Write};
+use serde_json::json;
+
+use super::waves::{Board, stale_jobs, token};
+use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
+use crate::index::{Due, FLUX_REQUEST, OwnedSeen, WaveLook};
+use crate::interest::WrittenKind;
+use crate::observe::Seen;
+use crate::render::Stage;
+
+/// The writes of this pass, and why something is not pruned that should be.
+pub(super) fn writes(
+    plan: &WavePlan,
+    seen: &Seen,
+    board: &Board<'_>,
+    waves: &[WaveStatus],
+    guarded: bool,
+) -> (Plan, Option<String>) {
+    let mut writes = Plan::new();
+    if !guarded {
+        // Nothing may be made before it is sure to be taken down again.
+        writes.then(Write::AddFinalizer(FINALIZER.to_owned()));
+        return (writes, None);
+    }
+    let recorded: BTreeSet<WrittenKind> =
+        board.old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone())).collect();
+    let mut now = Vec::new();
+    for (number, wave) in waves.iter().enumerate() {
+        let Some(look) = seen.look.waves.get(number) else { continue };
+        now.extend(gates(wave, look, board));
+        if is_published_as_running(board, wave) {
+            now.extend(stale_jobs(look, wave).cloned().map(|target| delete(target, Dependants::Background)));
+            now.extend(nudges(board, number, wave, look));
+            let due = applicable(plan.spec.waves[number].parallelism, look);
+            // The kinds of what is applied are written down first, so that it is found again.
+            let due = due.filter(|due| recorded.contains(&kind_of(due)));
+            now.extend(due.map(|due| Write::Apply(Box::new(due.wanted.apply.clone()))));
+        }
+    }
+    // One stage: what is refused in one wave must not hold up another.
+    writes.together(now);
+    let (pruned, held) = prune(plan, seen, board, waves);
+    writes.together(pruned);
+    (writes, held)
+}
+
+/// What was published says that it runs, and it still does: it may act.
+fn is_published_as_running(board: &Board<'_>, wave: &WaveStatus) -> bool {
+    let was = board.old.wave(&wave.name).filter(|_| board.same_rollout);
+    wave.phase == WavePhase::Running
+        && was.is_some_and(|was| was.phase == WavePhase::Running && was.started_at == wave.started_at)
+}
+
+/// What may be applied now: nothing of a later member or stage before what comes first is ready.
+fn applicable(parallelism: Parallelism, look: &WaveLook) -> impl Iterator<Item = &Due> {
+    let frontier = look.frontier;
+    look.due.iter().filter(move |due| {
+        let Some((member, stage)) = frontier else { return true };
+        let in_turn = parallelism == Parallelism::Concurrent || due.member <= member;
+        let of_member = parallelism == Parallelism::Concurrent || due.member == member;
+        in_turn && !(of_member && stage.is_awaited() && due.stage > stage)
+    })
+}
+
+fn kind_of(due: &Due) -> WrittenKind {
+    let resource = &due.wanted.apply.resource;
+    (resource.api_version.clone(), resource.kind.clone())
+}
+
+/// Members that have not been asked since the wave started.
+fn nudges<'a>(
+    board: &'a Board<'_>,
+    number: usize,
+    wave: &'a WaveStatus,
+    look: &'a WaveLook,
+) -> impl Iterator<Item = Write> + 'a {
+    let token = token(board.rollout, wave.attempts);
+    let sequential = board.spec.waves[number].parallelism == Parallelism::Sequential;
+    let unasked: Vec<_> = look.nudges.iter().filter(|nudge| nudge.requested.as_ref() != Some(&token)).collect();
+    // One after another: the next is asked when all before it are ready.
+    let turn = unasked.first().map(|first| first.member);
+    let reached = look.frontier.map_or(usize::MAX, |(member, _)| member);
+    unasked.into_iter().filter(move |nudge| !sequential || (Some(nudge.member) == turn && nudge.member <= reached)).map(
+        move |nudge| Write::Annotate {
+            target: nudge.target.clone(),
+            annotations: BTreeMap::from([(FLUX_REQUEST.to_owned(), Some(token.clone()))]),
+        },
+    )
+}
+
+/// Members that are to be suspended, or no longer.
+fn gates<'a>(wave: &'a WaveStatus, look: &'a WaveLook, board: &Board<'_>) -> impl Iterator<Item = Write> + 'a {
+    let was_started = board.same_rollout && board.old.wave(&wave.name).is_some_and(|was| was.started_at.is_some());
+    let hold = wave.started_at.is_none() && wave.phase != WavePhase::Skipped;
+    let release = was_started || wave.phase == WavePhase::Skipped;
+    let wanted = look.gates.iter().filter(move |gate| if gate.held { release } else { hold });
+    wanted.map(move |gate| Write::Claim {
+        target: gate.target.clone(),
+        fields: if hold { json!({ "spec": { "suspend": true } }) } else { json!({}) },
+    })
+}
+
+/// The kinds of what the plan applies or has applied, with counts.
+pub(super) fn inventory(old: &WavePlanStatus, seen: &Seen) -> Vec<InventoryKind> {
+    let count = |api_version: &str, kind: &str| {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let of_kind = seen.look.counts.iter().find(|(counted, _)| counted.group == group && counted.kind == kind);
+        of_kind.map_or(0, |(_, count)| *count)
+    };
+    let recorded = old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone()));
+    // A kind goes from the record only when it is certain that nothing of it is left.
+    let is_left = |written: &WrittenKind| !seen.look.complete || count(&written.0, &written.1) > 0;
+    let kept = recorded.filter(is_left).collect::<Vec<_>>();
+    let kinds: BTreeSet<WrittenKind> = seen.look.applied_kinds.iter().cloned().chain(kept).collect();
+    kinds
+        .into_iter()
+        .map(|(api_version, kind)| InventoryKind { count: count(&api_version, &kind), api_version, kind })
+        .collect()
+}
+
+/// What the plan applied and no longer has goes when every wave is published as through, and only if all is known.
+fn prune(plan: &WavePlan, seen: &Seen, board: &Board<'_>, waves: &[WaveStatus]) -> (Vec<Write>, Option<String>) {
+    let settings = &plan.spec.prune;
+    let published =
+        board.same_rollout && board.old.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
+    let through = waves.iter().all(|wave| wave.phase == WavePhase::Ready);
+    let certain = seen.look.complete && seen.denied.is_empty();
+    if !settings.enabled || !published || !through || !certain || seen.look.orphan_count == 0 {
+        return (Vec::new(), None);
+    }
+    let limit = usize::try_from(settings.limit).unwrap_or_default();
+    let count = seen.look.orphan_count;
+    if count > limit {
+        let held = format!(
+            "{count} objects are no longer in the plan, which is more than prune.limit ({limit}): none was deleted. Raise the limit if they are to go"
+        );
+        return (Vec::new(), Some(held));
+    }
+    let is_kept = |orphan: &OwnedSeen| orphan.protected.is_some_and(|kind| !settings.confirmed_kinds.contains(&kind));
+    let (kept, free): (Vec<_>, Vec<_>) = seen.look.orphans.iter().partition(|orphan| is_kept(orphan));
+    let held = (!kept.is_empty()).then(|| kept_words(&kept));
+    (reverse(&free), held)
+}
+
+pub(super) fn kept_words(kept: &[&OwnedSeen]) -> String {
+    let names: Vec<String> = kept.iter().take(3).map(|orphan| orphan.target.to_string()).collect();
+    let more = if kept.len() > names.len() { format!(" and {} more", kept.len() - names.len()) } else { String::new() };
+    format!(
+        "{}{more} would take data along and stay; annotate them with {}=true, or list their kinds in spec.prune.confirmedKinds, if they are to go",
+        names.join(", "),
+        crate::api::v1alpha1::CONFIRM_ANNOTATION
+    )
+}
+
+/// Deletes in the reverse order of application: of the last stage that is left, what is not already going.
+pub(super) fn reverse(objects: &[&OwnedSeen]) -> Vec<Write> {
+    let last: Option<Stage> = objects.iter().map(|object| object.stage).max();
+    let now = objects.iter().filter(|object| Some(object.stage) == last && !object.deleting);
+    now.map(|object| delete(object.target.clone(), Dependants::Background)).collect()
+}
+
+fn delete(target: opcore::plan::Target, dependants: Dependants) -> Write {
+    Write::Delete(Delete { target, resource_version: None, dependants })
+}

@@ -1,0 +1,93 @@
+//! Health checks in CEL: the fields of an object are the variables.
+
+use std::panic::catch_unwind;
+
+use cel::{Context, Program, Value as Answer};
+use serde_json::Value;
+
+/// An expression that is true or false of an object.
+#[derive(Debug)]
+pub struct Expression {
+    program: Program,
+    text: String,
+}
+
+/// The fields that every object has, whether or not it shows them.
+const FIELDS: [&str; 6] = ["apiVersion", "kind", "metadata", "spec", "status", "data"];
+
+impl Expression {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    ///
+    /// When it is none, in one line that names the place.
+    pub fn compile(text: &str) -> Result<Self, String> {
+        // The parser is generated code of another project, and the text is a user's.
+        let program =
+            catch_unwind(|| Program::compile(text)).map_err(|_| "the expression cannot be parsed".to_owned())?;
+        let program = program.map_err(|errors| first_line(&errors.to_string()))?;
+        Ok(Self { program, text: text.to_owned() })
+    }
+
+    /// The expression as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is true of an object.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be told, as when it speaks of a field that is not there (yet).
+    pub fn holds(&self, object: &Value) -> Result<bool, String> {
+        let mut context = Context::default();
+        for field in FIELDS {
+            let value = object.get(field).cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+            context.add_variable(field, value).map_err(|error| error.to_string())?;
+        }
+        match self.program.execute(&context) {
+            Ok(Answer::Bool(answer)) => Ok(answer),
+            Ok(_) => Err("the expression gives neither true nor false".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn first_line(words: &str) -> String {
+    let line = words.lines().next().unwrap_or_default();
+    line.trim_start_matches("ERROR: <input>:").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn holds(text: &str, object: &Value) -> Result<bool, String> {
+        Expression::compile(text).unwrap().holds(object)
+    }
+
+    #[test]
+    fn the_fields_of_an_object_are_variables() {
+        let database = json!({"metadata": {"generation": 2}, "status": {"phase": "Ready", "observed": 2}});
+        assert_eq!(holds("status.phase == 'Ready'", &database), Ok(true));
+        assert_eq!(holds("status.observed == metadata.generation", &database), Ok(true));
+        assert_eq!(holds("has(status.error)", &database), Ok(false));
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_told_from_false() {
+        assert!(holds("status.phase == 'Ready'", &json!({})).unwrap_err().contains("phase"));
+        assert!(holds("1 + 1", &json!({})).is_err());
+    }
+
+    #[test]
+    fn an_expression_that_does_not_compile_is_answered_with_the_place() {
+        let error = Expression::compile("status.phase ==").unwrap_err();
+        assert!(error.starts_with("1:16: Syntax error"), "{error}");
+        for odd in ["", "(((", "'a' +", "\u{0}", "\"\\u12\"", "a.b.c.", "}{"] {
+            assert!(Expression::compile(odd).is_err(), "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What is known of one item: the verdict on an object, not the object.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::core::SelectorExt as _;
+use opcore::readiness::{self, Fence, Options, State};
+use serde_json::Value;
+
+use crate::api::v1alpha1::Mode;
+use crate::interest::{Item, ObjectId, Subject, Task};
+use crate::render::Check;
+
+/// The annotation by which Flux is asked to reconcile now.
+pub(crate) const FLUX_REQUEST: &str = "reconcile.fluxcd.io/requestedAt";
+
+/// The reasons for which a status is not believed yet, because it may be from before our own write.
+const FENCED: [&str; 2] = ["StatusNotRenewed", "OutdatedView"];
+
+/// Where an object stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody has looked yet.
+    #[default]
+    Unread,
+    /// Its kind does not exist (yet).
+    NotServed,
+    /// It does not exist.
+    Missing,
+    /// It is ready.
+    Ready,
+    /// It is on its way.
+    Waiting {
+        /// A CamelCase fact.
+        reason: String,
+        /// A sentence.
+        message: String,
+    },
+    /// Waiting will not help.
+    Failed {
+        /// A CamelCase fact.
+        reason: String,
+        /// A sentence.
+        message: String,
+    },
+}
+
+impl Standing {
+    pub(super) fn is_failed(&self) -> bool {
+        matches!(self, Self::Failed { .. })
+    }
+
+    /// Two standings that a person would tell apart: not by words that count up.
+    fn is_like(&self, other: &Self) -> bool {
+        let fact = |standing: &Self| match standing {
+            Self::Waiting { reason, .. } | Self::Failed { reason, .. } => reason.clone(),
+            _ => String::new(),
+        };
+        std::mem::discriminant(self) == std::mem::discriminant(other) && fact(self) == fact(other)
+    }
+}
+
+/// An object that a plan applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// Its UID.
+    pub uid: String,
+    /// The version of its kind in which it was seen.
+    pub api_version: String,
+    /// The wave that applied it.
+    pub wave: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether someone confirmed that it may be deleted, although its kind is protected.
+    pub confirmed: bool,
+}
+
+/// What is known of one item.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) standing: Standing,
+    pub(super) uid: Option<String>,
+    pub(super) created: Option<Timestamp>,
+    /// The digest of what it was last found to be exactly.
+    current_for: Option<u64>,
+    /// The value of Flux's request annotation.
+    pub(super) requested: Option<String>,
+    /// Whether our manager holds it suspended.
+    pub(super) held: bool,
+    /// Why our last write was refused.
+    pub(super) refusal: Option<(String, String)>,
+    fence: Option<Fence>,
+    /// When time alone changes the verdict, and the object to judge then.
+    pub(super) recheck: Option<(Timestamp, Arc<Value>)>,
+    /// Of a choice by labels: the objects in it.
+    chosen: BTreeMap<ObjectId, Standing>,
+}
+
+impl Known {
+    pub(super) fn is_unread(&self) -> bool {
+        self.standing == Standing::Unread
+    }
+
+    pub(super) fn missing(&mut self) {
+        if matches!(self.standing, Standing::Unread | Standing::NotServed) {
+            self.standing = Standing::Missing;
+        }
+    }
+
+    /// Fits what is known to an item whose kind has come or gone.
+    pub(super) fn adjust(&mut self, item: &Item) {
+        match (&item.scope, &self.standing) {
+            (None, _) => *self = Self { standing: Standing::NotServed, ..Self::default() },
+            (Some(_), Standing::NotServed) => self.standing = Standing::Unread,
+            _ => {}
+        }
+    }
+
+    /// Nothing is known of earlier writes, as after a restart: a status is believed once it is newer than this moment, or
+    /// its controller had time to react.
+    pub(super) fn fence_from(&mut self, now: Timestamp) {
+        self.fence = Some(Fence {
+            uid: None,
+            generation: None,
+            resource_version: None,
+            status_digest: None,
+            applied_at: now,
+            newest_mark: now,
+            settle: readiness::SETTLE,
+        });
+    }
+
+    pub(super) fn fence(&mut self, fence: Fence) {
+        self.fence = Some(fence);
+    }
+
+    /// Whether what is to be applied is there to the letter.
+    pub(super) fn is_current(&self, item: &Item) -> bool {
+        match &item.task {
+            Task::Apply(wanted) => self.current_for == Some(wanted.digest),
+            _ => true,
+        }
+    }
+
+    pub(super) fn is_ready(&self, item: &Item) -> bool {
+        self.standing == Standing::Ready && self.is_current(item)
+    }
+
+    /// Whether it is to be applied.
+    pub(super) fn is_due(&self, item: &Item) -> bool {
+        matches!(item.task, Task::Apply(_)) && item.scope.is_some() && !self.is_unread() && !self.is_current(item)
+    }
+
+    /// The object is there. Answers whether that changed anything worth a look.
+    pub(super) fn seen(&mut self, item: &Item, id: &ObjectId, object: &Value, operator: &str, now: Timestamp) -> bool {
+        if let Subject::Selected(selected) = &item.subject {
+            if !is_chosen(selected, id, object) {
+                return self.gone(item, id);
+            }
+            let Task::Check(check) = &item.task else { return false };
+            let standing = checked(check, object);
+            let before = self.chosen.insert(id.clone(), standing.clone());
+            let summed = self.sum_up();
+            return before.is_none_or(|before| !before.is_like(&standing)) || summed;
+        }
+        let before = self.clone_facts(item);
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        self.uid = text("/metadata/uid").map(str::to_owned);
+        self.created = text("/metadata/creationTimestamp").and_then(|time| time.parse().ok());
+        self.recheck = None;
+        match &item.task {
+            Task::Observe(mode) => {
+                self.judge(item, object, now);
+                if *mode != Mode::Observe {
+                    let annotations = object.pointer("/metadata/annotations");
+                    let requested = annotations.and_then(|all| all.get(FLUX_REQUEST)).and_then(Value::as_str);
+                    self.requested = requested.map(str::to_owned);
+                    self.held = holds_suspended(object, operator);
+                }
+            }
+            Task::Apply(wanted) => {
+                self.current_for = wanted.comparison.holds(object).then_some(wanted.digest);
+                if self.current_for.is_some() {
+                    self.refusal = None;
+                }
+                self.judge(item, object, now);
+            }
+            Task::Check(check) => {
+                // Only the fence is asked: whether the status can be believed at all.
+                self.judge(item, object, now);
+                if !matches!(&self.standing, Standing::Waiting { reason, .. } if FENCED.contains(&reason.as_str())) {
+                    (self.standing, self.recheck) = (checked(check, object), None);
+                }
+            }
+        }
+        !before.is_like(&self.clone_facts(item))
+    }
+
+    fn judge(&mut self, item: &Item, object: &Value, now: Timestamp) {
+        if item.checked {
+            self.standing = Standing::Ready;
+            return;
+        }
+        let options = Options { fence: self.fence.clone(), status_expected: item.has_status, ..Options::default() };
+        let verdict = readiness::with(object, &options, now);
+        if matches!(verdict.state, State::Ready | State::Failed) {
+            // It has done its work.
+            self.fence = None;
+        }
+        self.recheck = verdict.recheck_at.map(|at| (at, Arc::new(object.clone())));
+        let (reason, message) = (verdict.reason, verdict.message);
+        self.standing = match verdict.state {
+            State::Ready => Standing::Ready,
+            State::Failed => Standing::Failed { reason, message },
+            State::InProgress | State::Terminating => Standing::Waiting { reason, message },
+        };
+    }
+
+    /// The object, or one of the choice, is not there.
+    pub(super) fn gone(&mut self, item: &Item, id: &ObjectId) -> bool {
+        if matches!(item.subject, Subject::Selected(_)) {
+            return self.chosen.remove(id).is_some() && self.sum_up() || self.chosen.is_empty() && self.sum_up();
+        }
+        let was = std::mem::replace(self, Self { standing: Standing::Missing, ..Self::default() });
+        was.standing != Standing::Missing
+    }
+
+    /// A choice is as ready as the least ready object in it. Answers whether that changed.
+    fn sum_up(&mut self) -> bool {
+        let worst = |found: &dyn Fn(&Standing) -> bool| self.chosen.values().find(|standing| found(standing)).cloned();
+        let sum = worst(&|standing| standing.is_failed())
+            .or_else(|| worst(&|standing| *standing != Standing::Ready))
+            .unwrap_or(if self.chosen.is_empty() { Standing::Missing } else { Standing::Ready });
+        let changed = !sum.is_like(&self.standing);
+        self.standing = sum;
+        changed
+    }
+
+    fn clone_facts(&self, item: &Item) -> Facts {
+        Facts {
+            standing: self.standing.clone(),
+            current: self.is_current(item),
+            requested: self.requested.clone(),
+            held: self.held,
+            uid: self.uid.clone(),
+            recheck: self.recheck.as_ref().map(|(at, _)| *at),
+        }
+    }
+}
+
+/// What a decision could depend on.
+struct Facts {
+    standing: Standing,
+    current: bool,
+    requested: Option<String>,
+    held: bool,
+    uid: Option<String>,
+    recheck: Option<Timestamp>,
+}
+
+impl Facts {
+    fn is_like(&self, other: &Self) -> bool {
+        self.standing.is_like(&other.standing)
+            && self.current == other.current
+            && self.requested == other.requested
+            && self.held == other.held
+            && self.uid == other.uid
+            && self.recheck == other.recheck
+    }
+}
+
+fn is_chosen(selected: &crate::interest::Selected, id: &ObjectId, object: &Value) -> bool {
+    let labels: BTreeMap<String, String> = object
+        .pointer("/metadata/labels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect();
+    let in_namespace = selected.namespace.is_none() || selected.namespace == id.namespace;
+    in_namespace && selected.selector.matches(&labels)
+}
+
+/// What CEL says of an object; a status that is known to be of an older spec says nothing.
+fn checked(check: &Check, object: &Value) -> Standing {
+    let waiting = |reason: &str, message: String| Standing::Waiting { reason: reason.to_owned(), message };
+    if object.pointer("/metadata/deletionTimestamp").is_some() {
+        return waiting("Terminating", "It is being deleted.".to_owned());
+    }
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
+    if let (Some(generation), Some(observed)) = (number("/metadata/generation"), number("/status/observedGeneration"))
+        && generation != observed
+    {
+        let message = format!("It is at generation {generation}, its controller has seen {observed} so far.");
+        return waiting("GenerationNotObserved", message);
+    }
+    if let Some(failed) = &check.failed
+        && failed.holds(object) == Ok(true)
+    {
+        return Standing::Failed {
+            reason: "CheckFailed".to_owned(),
+            message: format!("It is so that {}.", failed.text()),
+        };
+    }
+    match check.ready.holds(object) {
+        Ok(true) => Standing::Ready,
+        Ok(false) => waiting("CheckNotPassed", format!("It is not yet so that {}.", check.ready.text())),
+        Err(why) => waiting("CheckNotPassed", format!("Whether {} cannot be told yet: {why}.", check.ready.text())),
+    }
+}
+
+/// Whether the object is suspended, and by us.
+fn holds_suspended(object: &Value, operator: &str) -> bool {
+    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    entries.into_iter().flatten().any(|entry| {
+        entry["manager"] == *operator
+            && entry["operation"] == "Apply"
+            && entry.pointer("/fieldsV1/f:spec/f:suspend").is_some()
+    })
+}

@@ -1,0 +1,232 @@
+//! What a decision needs of what is known, at the cost of a few items per wave.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::api::ApiResource;
+use opcore::plan::Target;
+
+use super::knowledge::{Owned, Standing};
+use super::tally::Tally;
+use super::{Index, PlanName};
+use crate::api::v1alpha1::{Mode, NotReady, ProtectedKind};
+use crate::interest::{GroupKind, Item, ObjectId, Subject, Task, Wanted, WaveInterest, WrittenKind};
+use crate::render::Stage;
+
+/// How many objects of a wave are named in a status.
+const NAMED: usize = 5;
+/// How many objects of a wave are applied in one pass.
+const BATCH: usize = 100;
+/// Longer messages make a status with many of them too large.
+const LONGEST_MESSAGE: usize = 400;
+
+/// What is known of a plan's objects.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// One per wave of the spec, in its order.
+    pub waves: Vec<WaveLook>,
+    /// What the plan applied and no longer has; the first of them.
+    pub orphans: Vec<OwnedSeen>,
+    /// How many there are.
+    pub orphan_count: usize,
+    /// How many objects of each kind the plan has applied.
+    pub counts: BTreeMap<GroupKind, i64>,
+    /// Everything that the plan applied; only for a plan that is being deleted.
+    pub owned: Vec<OwnedSeen>,
+    /// The kinds of the objects that the plan applies, as it writes them.
+    pub applied_kinds: BTreeSet<WrittenKind>,
+    /// Whether all that can be known is known.
+    pub complete: bool,
+}
+
+/// An object that the plan applied.
+#[derive(Clone, Debug)]
+pub struct OwnedSeen {
+    /// Exactly which object.
+    pub target: Target,
+    /// The wave that applied it.
+    pub wave: String,
+    /// When, inside its wave, it was applied.
+    pub stage: Stage,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// The kind, where that is protected and nobody confirmed that this object may be deleted.
+    pub protected: Option<ProtectedKind>,
+}
+
+/// What is known of a wave's objects.
+#[derive(Clone, Debug, Default)]
+pub struct WaveLook {
+    /// Why it cannot be carried out, if it cannot.
+    pub problem: Option<String>,
+    /// How many items it has.
+    pub total: usize,
+    /// How many of them nobody has looked at yet.
+    pub unread: usize,
+    /// How many of them are ready.
+    pub ready: usize,
+    /// How many of them failed.
+    pub failed: usize,
+    /// The first that are not ready, failed ones before others.
+    pub not_ready: Vec<NotReady>,
+    /// The first that are to be applied, in order.
+    pub due: Vec<Due>,
+    /// The member and stage of the first that is not ready.
+    pub frontier: Option<(usize, Stage)>,
+    /// Members that are asked to reconcile when the wave starts.
+    pub nudges: Vec<NudgeSeen>,
+    /// Members that are suspended until the wave starts.
+    pub gates: Vec<GateSeen>,
+    /// Jobs of ours that failed, and when they were made: to try again they must be made anew.
+    pub failed_jobs: Vec<(Target, Option<Timestamp>)>,
+    /// When time alone changes a verdict.
+    pub recheck_at: Option<Timestamp>,
+}
+
+/// An object to apply.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The member it is from.
+    pub member: usize,
+    /// When, inside its member or its wave, it starts.
+    pub stage: Stage,
+    /// What to apply.
+    pub wanted: Arc<Wanted>,
+}
+
+/// A member that is asked to reconcile when its wave starts.
+#[derive(Clone, Debug)]
+pub struct NudgeSeen {
+    /// The member.
+    pub member: usize,
+    /// Exactly which object.
+    pub target: Target,
+    /// What it was last asked.
+    pub requested: Option<String>,
+}
+
+/// A member that is suspended until its wave starts.
+#[derive(Clone, Debug)]
+pub struct GateSeen {
+    /// Exactly which object.
+    pub target: Target,
+    /// Whether we hold it suspended.
+    pub held: bool,
+}
+
+impl Index {
+    /// What is known of a plan's objects. `everything` that it applied is listed only where that is asked for.
+    pub fn look(&self, name: &PlanName, everything: bool, most_orphans: usize) -> Look {
+        let Some(plan) = self.plans.get(name) else { return Look::default() };
+        let list = |id: &ObjectId| {
+            let owned = plan.owned.get(id)?;
+            Some(owned_seen(id, owned, plan.interest.resource(&id.kind)?))
+        };
+        Look {
+            waves: plan.interest.waves.iter().zip(&plan.waves).map(|(wave, tally)| wave_look(wave, tally)).collect(),
+            orphans: plan.orphans.iter().take(most_orphans).filter_map(list).collect(),
+            orphan_count: plan.orphans.len(),
+            counts: plan.counts.clone(),
+            owned: if everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
+            applied_kinds: plan.interest.applied_kinds.clone(),
+            complete: self.is_synced(plan.interest.scopes.iter()),
+        }
+    }
+}
+
+fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
+    let item = |number: &usize| wave.items.get(*number);
+    let slow = tally.unready.difference(&tally.failed);
+    WaveLook {
+        problem: wave.problem.clone(),
+        total: tally.total(),
+        unread: tally.unread.len(),
+        ready: tally.total() - tally.unready.len(),
+        failed: tally.failed.len(),
+        not_ready: tally.failed.iter().chain(slow).take(NAMED).filter_map(|n| not_ready(item(n)?, tally, *n)).collect(),
+        due: tally.due.iter().take(BATCH).filter_map(|n| due(item(n)?)).collect(),
+        frontier: tally.unready.first().and_then(item).map(|item| (item.member, item.stage)),
+        nudges: of_mode(wave, tally, Mode::Nudge)
+            .map(|(item, target, known)| NudgeSeen { member: item.member, target, requested: known.requested.clone() })
+            .collect(),
+        gates: of_mode(wave, tally, Mode::Gate)
+            .map(|(_, target, known)| GateSeen { target, held: known.held })
+            .collect(),
+        failed_jobs: tally.failed.iter().filter_map(|n| failed_job(item(n)?, tally, *n)).collect(),
+        recheck_at: tally.rechecks.first().map(|(at, _)| *at),
+    }
+}
+
+fn owned_seen(id: &ObjectId, owned: &Owned, resource: ApiResource) -> OwnedSeen {
+    let protected = ProtectedKind::of(&id.kind.group, &id.kind.kind).filter(|_| !owned.confirmed);
+    OwnedSeen {
+        target: Target { resource, namespace: id.namespace.clone(), name: id.name.clone(), uid: owned.uid.clone() },
+        wave: owned.wave.clone(),
+        stage: Stage::of(&id.kind.group, &id.kind.kind),
+        deleting: owned.deleting,
+        protected,
+    }
+}
+
+fn due(item: &Item) -> Option<Due> {
+    match &item.task {
+        Task::Apply(wanted) => Some(Due { member: item.member, stage: item.stage, wanted: wanted.clone() }),
+        _ => None,
+    }
+}
+
+fn not_ready(item: &Item, tally: &Tally, number: usize) -> Option<NotReady> {
+    let known = tally.known(number)?;
+    let object = item.subject.to_string();
+    let (reason, message) = match (&known.refusal, &known.standing) {
+        (Some((reason, message)), _) => (reason.clone(), message.clone()),
+        (None, Standing::Failed { reason, message } | Standing::Waiting { reason, message }) => {
+            (reason.clone(), message.clone())
+        }
+        (None, Standing::Unread) => ("NotYetRead".to_owned(), format!("{object} has not been looked at yet.")),
+        (None, Standing::NotServed) => {
+            let words = "the cluster has no such kind yet; it is taken up as soon as its definition arrives";
+            ("KindNotServed".to_owned(), format!("{object}: {words}."))
+        }
+        (None, Standing::Missing) => match item.task {
+            Task::Apply(_) => ("NotApplied".to_owned(), format!("{object} is about to be applied.")),
+            _ => ("NotFound".to_owned(), format!("{object} does not exist.")),
+        },
+        (None, Standing::Ready) => ("NotApplied".to_owned(), format!("{object} is about to be brought up to date.")),
+    };
+    let message = opcore::conditions::shortened(&message, LONGEST_MESSAGE);
+    Some(NotReady { object, reason, message, failed: tally.failed.contains(&number) })
+}
+
+fn of_mode<'a>(
+    wave: &'a WaveInterest,
+    tally: &'a Tally,
+    mode: Mode,
+) -> impl Iterator<Item = (&'a Item, Target, &'a super::knowledge::Known)> {
+    tally.steered.iter().filter_map(move |number| {
+        let (item, known) = (wave.items.get(*number)?, tally.known(*number)?);
+        matches!(item.task, Task::Observe(m) if m == mode).then_some(())?;
+        Some((item, target(item, known)?, known))
+    })
+}
+
+fn failed_job(item: &Item, tally: &Tally, number: usize) -> Option<(Target, Option<Timestamp>)> {
+    match (&item.task, &item.subject) {
+        (Task::Apply(_), Subject::One(id)) if id.kind.kind == "Job" && id.kind.group == "batch" => {
+            let known = tally.known(number)?;
+            Some((target(item, known)?, known.created))
+        }
+        _ => None,
+    }
+}
+
+fn target(item: &Item, known: &super::knowledge::Known) -> Option<Target> {
+    let (Subject::One(id), Some(scope)) = (&item.subject, &item.scope) else { return None };
+    Some(Target {
+        resource: scope.resource(),
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+        uid: known.uid.clone()?,
+    })
+}

@@ -1,0 +1,425 @@
+//! What is known of the objects that plans mention: not the objects, but what they mean to each plan.
+//!
+//! An event is turned into a verdict when it arrives, health checks included, and the verdict is counted. What a
+//! decision needs then lies ready: so many ready, these not, these to be applied. An event costs as much as the number
+//! of items that it concerns, and a look as much as the number of waves, however many objects there are.
+//!
+//! Plain memory: no client, no task, no clock.
+
+mod knowledge;
+mod look;
+mod tally;
+
+pub(crate) use knowledge::FLUX_REQUEST;
+pub use knowledge::{Owned, Standing};
+pub use look::{Due, GateSeen, Look, NudgeSeen, OwnedSeen, WaveLook};
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use opcore::act::Refusal;
+use opcore::ownership::OWNER_LABEL;
+use opcore::readiness::Fence;
+use serde_json::Value;
+
+use crate::api::v1alpha1::{CONFIRM_ANNOTATION, WAVE_LABEL};
+use crate::interest::{GroupKind, Interest, ObjectId, ScopeId, Subject, Task};
+use knowledge::Known;
+use tally::{Tallied, Tally};
+
+/// The name of a plan.
+pub type PlanName = Arc<str>;
+
+/// What is known of the objects that plans mention.
+#[derive(Debug)]
+pub struct Index {
+    /// Our own name among the managers of an object's fields.
+    operator: String,
+    plans: HashMap<PlanName, Plan>,
+    /// Which items an object concerns.
+    by_object: HashMap<ObjectId, Vec<Place>>,
+    /// Which choices by labels an object of a kind may fall into.
+    by_kind: HashMap<GroupKind, Vec<Place>>,
+    /// Which plans take their manifests from an object.
+    by_source: HashMap<ObjectId, Vec<PlanName>>,
+    by_uid: HashMap<String, PlanName>,
+    /// For which plan an object was applied.
+    owners: HashMap<ObjectId, PlanName>,
+    /// What this operator applied for plans that are not known (yet).
+    strays: HashMap<String, HashMap<ObjectId, Owned>>,
+    /// The watches that have reported everything there is.
+    synced: HashSet<ScopeId>,
+}
+
+/// Where an item is.
+#[derive(Clone, Debug, PartialEq)]
+struct Place {
+    plan: PlanName,
+    wave: usize,
+    item: usize,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    interest: Arc<Interest>,
+    waves: Vec<Tally>,
+    /// What this operator applied for the plan, as far as it is there.
+    owned: HashMap<ObjectId, Owned>,
+    /// What of that the plan no longer has.
+    orphans: BTreeSet<ObjectId>,
+    counts: BTreeMap<GroupKind, i64>,
+}
+
+/// Plans to be looked at.
+pub type Wake = Vec<PlanName>;
+
+impl Index {
+    /// An index that knows nothing yet, for an operator of this name.
+    pub fn new(operator: &str) -> Self {
+        Self {
+            operator: operator.to_owned(),
+            plans: HashMap::new(),
+            by_object: HashMap::new(),
+            by_kind: HashMap::new(),
+            by_source: HashMap::new(),
+            by_uid: HashMap::new(),
+            owners: HashMap::new(),
+            strays: HashMap::new(),
+            synced: HashSet::new(),
+        }
+    }
+
+    /// A plan wants to hear of these from now on. What is known of those that it wanted before is kept.
+    ///
+    /// `running` names the waves that may have written before this process began; statuses from before are not believed.
+    ///
+    /// Answers the watches that must report anew, because they told of an object when nobody listened.
+    pub fn subscribe(
+        &mut self,
+        name: &PlanName,
+        interest: Arc<Interest>,
+        running: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> BTreeSet<ScopeId> {
+        let old = self.unlink(name).unwrap_or_default();
+        let mut known: HashMap<String, Known> = HashMap::new();
+        for (wave, tally) in old.interest.waves.iter().zip(old.waves) {
+            known.extend(wave.items.iter().map(|item| key_of(&wave.name, item)).zip(tally.into_known()));
+        }
+        let mut plan = Plan { owned: old.owned, counts: old.counts, ..Plan::default() };
+        for (id, owned) in self.strays.remove(&interest.uid).unwrap_or_default() {
+            self.owners.insert(id.clone(), name.clone());
+            plan.own(id, owned);
+        }
+        let mut again = BTreeSet::new();
+        for (w, wave) in interest.waves.iter().enumerate() {
+            let mut tally = Tally::default();
+            for (i, item) in wave.items.iter().enumerate() {
+                let place = Place { plan: name.clone(), wave: w, item: i };
+                match &item.subject {
+                    Subject::One(id) => self.by_object.entry(id.clone()).or_default().push(place),
+                    Subject::Selected(selected) => self.by_kind.entry(selected.kind.clone()).or_default().push(place),
+                }
+                let mut knowledge = known.remove(&key_of(&wave.name, item)).unwrap_or_else(|| {
+                    let mut nothing = Known::default();
+                    if running.contains(&wave.name) {
+                        nothing.fence_from(now);
+                    }
+                    nothing
+                });
+                knowledge.adjust(item);
+                if let Some(scope) = item.scope.as_ref().filter(|scope| self.synced.contains(*scope))
+                    && knowledge.is_unread()
+                {
+                    match item.task {
+                        // What is applied is compared before it is written: nothing is lost by not knowing.
+                        Task::Apply(_) => knowledge.missing(),
+                        _ => drop(again.insert(scope.clone())),
+                    }
+                }
+                tally.push(item, knowledge);
+            }
+            plan.waves.push(tally);
+        }
+        for source in &interest.sources {
+            self.by_source.entry(source.clone()).or_default().push(name.clone());
+        }
+        self.by_uid.insert(interest.uid.clone(), name.clone());
+        plan.interest = interest;
+        plan.find_orphans();
+        self.plans.insert(name.clone(), plan);
+        again
+    }
+
+    /// A plan is gone.
+    pub fn unsubscribe(&mut self, name: &PlanName) {
+        for id in self.unlink(name).into_iter().flat_map(|plan| plan.owned.into_keys()) {
+            self.owners.remove(&id);
+        }
+    }
+
+    fn unlink(&mut self, name: &PlanName) -> Option<Plan> {
+        let plan = self.plans.remove(name)?;
+        let forget = |places: &mut Vec<Place>| {
+            places.retain(|place| place.plan != *name);
+            !places.is_empty()
+        };
+        for item in plan.interest.waves.iter().flat_map(|wave| &wave.items) {
+            match &item.subject {
+                Subject::One(id) => {
+                    if self.by_object.get_mut(id).is_some_and(|places| !forget(places)) {
+                        self.by_object.remove(id);
+                    }
+                }
+                Subject::Selected(selected) => {
+                    if self.by_kind.get_mut(&selected.kind).is_some_and(|places| !forget(places)) {
+                        self.by_kind.remove(&selected.kind);
+                    }
+                }
+            }
+        }
+        for source in &plan.interest.sources {
+            if let Some(plans) = self.by_source.get_mut(source) {
+                plans.retain(|plan| plan != name);
+            }
+        }
+        self.by_source.retain(|_, plans| !plans.is_empty());
+        self.by_uid.remove(&plan.interest.uid);
+        Some(plan)
+    }
+
+    /// An object is there, in this form.
+    pub fn seen(&mut self, kind: &GroupKind, object: &Value, now: Timestamp) -> Wake {
+        let id = id_of(kind, object);
+        let mut wake = self.by_source.get(&id).cloned().unwrap_or_default();
+        self.track(&id, object, &mut wake);
+        let named = self.by_object.get(&id).into_iter().flatten();
+        let chosen = self.by_kind.get(kind).into_iter().flatten();
+        for place in named.chain(chosen) {
+            let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
+            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
+                continue;
+            };
+            if tally.seen(place.item, item, &id, object, &self.operator, now) == Tallied::Changed {
+                note(&mut wake, &place.plan);
+            }
+        }
+        wake
+    }
+
+    /// An object is no longer there.
+    pub fn gone(&mut self, id: &ObjectId) -> Wake {
+        let mut wake = self.by_source.get(id).cloned().unwrap_or_default();
+        self.disown(id, &mut wake);
+        self.strays.retain(|_, strays| {
+            strays.remove(id);
+            !strays.is_empty()
+        });
+        let named = self.by_object.get(id).into_iter().flatten();
+        let chosen = self.by_kind.get(&id.kind).into_iter().flatten();
+        for place in named.chain(chosen) {
+            let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
+            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
+                continue;
+            };
+            if tally.gone(place.item, item, id) == Tallied::Changed {
+                note(&mut wake, &place.plan);
+            }
+        }
+        wake
+    }
+
+    /// A watch has reported everything there is: what it did not report does not exist.
+    pub fn synced(&mut self, scope: &ScopeId) -> Wake {
+        self.synced.insert(scope.clone());
+        let mut wake = Wake::new();
+        for (name, plan) in &mut self.plans {
+            if !plan.interest.scopes.contains(scope) {
+                continue;
+            }
+            // Whether anything was missing or not: someone may wait for nothing but this.
+            wake.push(name.clone());
+            for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
+                tally.synced(&wave.items, scope);
+            }
+        }
+        wake
+    }
+
+    /// The plans that want to hear of anything.
+    pub fn plans(&self) -> impl Iterator<Item = &PlanName> {
+        self.plans.keys()
+    }
+
+    /// The plans that mention a kind which the cluster does not have (yet).
+    pub fn plans_without_a_kind(&self) -> Wake {
+        let lacks =
+            |plan: &Plan| plan.interest.waves.iter().flat_map(|wave| &wave.items).any(|item| item.scope.is_none());
+        self.plans.iter().filter(|(_, plan)| lacks(plan)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether a plan takes manifests from this object.
+    pub fn is_source(&self, id: &ObjectId) -> bool {
+        self.by_source.contains_key(id)
+    }
+
+    /// A watch was closed, or is being opened anew: what it told before may have changed unheard.
+    pub fn closed(&mut self, scope: &ScopeId) {
+        self.synced.remove(scope);
+    }
+
+    /// Whether all these watches have reported everything there is.
+    pub fn is_synced<'a>(&self, mut scopes: impl Iterator<Item = &'a ScopeId>) -> bool {
+        scopes.all(|scope| self.synced.contains(scope))
+    }
+
+    /// An object was applied, and this is what the API server answered: the watch will tell the same, later.
+    pub fn applied(&mut self, kind: &GroupKind, object: &Value, changed: bool, now: Timestamp) -> Wake {
+        let id = id_of(kind, object);
+        if changed && let Some(fence) = Fence::after(None, object, now, opcore::readiness::SETTLE) {
+            for place in self.by_object.get(&id).into_iter().flatten() {
+                if let Some(tally) = self.plans.get_mut(&place.plan).and_then(|plan| plan.waves.get_mut(place.wave)) {
+                    tally.fence(place.item, fence.clone());
+                }
+            }
+        }
+        self.seen(kind, object, now)
+    }
+
+    /// A plan's write of an object was refused.
+    pub fn refused(&mut self, name: &PlanName, refusal: &Refusal) {
+        let Some(plan) = self.plans.get_mut(name) else { return };
+        for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
+            tally.refused(&wave.items, refusal);
+        }
+    }
+
+    /// Verdicts that time alone changes are made anew.
+    pub fn recheck(&mut self, name: &PlanName, now: Timestamp) {
+        let Some(plan) = self.plans.get_mut(name) else { return };
+        for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
+            tally.recheck(&wave.items, &self.operator, now);
+        }
+    }
+
+    /// Whether this object, which carries the label of a plan, was applied by this operator: a copy that a person made
+    /// of one of ours has our labels, and is not ours.
+    fn is_our_work(&self, object: &Value) -> bool {
+        let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+        entries.into_iter().flatten().any(|entry| entry["manager"] == *self.operator && entry["operation"] == "Apply")
+    }
+
+    /// An object is not, or no longer, of a plan's making.
+    fn disown(&mut self, id: &ObjectId, wake: &mut Wake) {
+        if let Some(name) = self.owners.remove(id) {
+            if let Some(plan) = self.plans.get_mut(&name) {
+                plan.disown(id);
+            }
+            note(wake, &name);
+        }
+    }
+
+    /// Keeps track of what was applied for which plan.
+    fn track(&mut self, id: &ObjectId, object: &Value, wake: &mut Wake) {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let label =
+            |key: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str);
+        let uid = label(OWNER_LABEL).filter(|_| self.is_our_work(object)).map(str::to_owned);
+        let plan = uid.as_ref().and_then(|uid| self.by_uid.get(uid)).cloned();
+        let annotation =
+            |key: &str| object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str);
+        let owned = Owned {
+            uid: text("/metadata/uid").unwrap_or_default().to_owned(),
+            api_version: text("/apiVersion").unwrap_or_default().to_owned(),
+            wave: label(WAVE_LABEL).unwrap_or_default().to_owned(),
+            deleting: text("/metadata/deletionTimestamp").is_some(),
+            confirmed: annotation(CONFIRM_ANNOTATION) == Some("true"),
+        };
+        if let (Some(uid), None) = (&uid, &plan) {
+            self.strays.entry(uid.clone()).or_default().insert(id.clone(), owned);
+            return;
+        }
+        let Some(name) = plan else {
+            // It may have been ours before someone took the labels off.
+            self.disown(id, wake);
+            return;
+        };
+        let Some(plan) = self.plans.get_mut(&name) else { return };
+        self.owners.insert(id.clone(), name.clone());
+        let is_orphan = !plan.interest.applies(id);
+        let before = plan.own(id.clone(), owned.clone());
+        if is_orphan {
+            plan.orphans.insert(id.clone());
+        }
+        if before.as_ref() != Some(&owned) && (is_orphan || owned.deleting) {
+            note(wake, &name);
+        }
+    }
+}
+
+impl Interest {
+    fn item(&self, place: &Place) -> Option<&crate::interest::Item> {
+        self.waves.get(place.wave)?.items.get(place.item)
+    }
+
+    /// Whether the plan applies this object.
+    fn applies(&self, id: &ObjectId) -> bool {
+        self.wanted.contains(id)
+    }
+}
+
+impl Plan {
+    fn find_orphans(&mut self) {
+        self.orphans = self.owned.keys().filter(|id| !self.interest.applies(id)).cloned().collect();
+    }
+
+    /// Answers what was known of it before.
+    fn own(&mut self, id: ObjectId, owned: Owned) -> Option<Owned> {
+        let kind = id.kind.clone();
+        let before = self.owned.insert(id, owned);
+        if before.is_none() {
+            *self.counts.entry(kind).or_default() += 1;
+        }
+        before
+    }
+
+    fn disown(&mut self, id: &ObjectId) {
+        if self.owned.remove(id).is_some()
+            && let Some(count) = self.counts.get_mut(&id.kind)
+        {
+            *count -= 1;
+        }
+        self.orphans.remove(id);
+    }
+}
+
+fn note(wake: &mut Wake, plan: &PlanName) {
+    if !wake.contains(plan) {
+        wake.push(plan.clone());
+    }
+}
+
+/// What an item is known by from one spec to the next.
+fn key_of(wave: &str, item: &crate::interest::Item) -> String {
+    let task = match &item.task {
+        Task::Observe(_) => "observe".to_owned(),
+        Task::Apply(_) => "apply".to_owned(),
+        Task::Check(check) => {
+            format!("{} {}", check.ready.text(), check.failed.as_ref().map_or("", |failed| failed.text()))
+        }
+    };
+    format!("{wave} {} {task}", item.subject)
+}
+
+fn id_of(kind: &GroupKind, object: &Value) -> ObjectId {
+    let text = |field: &str| object.pointer(field).and_then(Value::as_str).map(str::to_owned);
+    ObjectId {
+        kind: kind.clone(),
+        namespace: text("/metadata/namespace"),
+        name: text("/metadata/name").unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! The items of a wave, counted as their verdicts change.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use opcore::act::Refusal;
+use opcore::readiness::Fence;
+use serde_json::Value;
+
+use super::knowledge::Known;
+use crate::api::v1alpha1::Mode;
+use crate::interest::{Item, ObjectId, ScopeId, Subject, Task};
+
+/// Whether an event changed anything worth a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tallied {
+    Changed,
+    Same,
+}
+
+/// What is known of the items of a wave, and the counts that follow from it.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    known: Vec<Known>,
+    /// Items that nobody has looked at yet.
+    pub(super) unread: BTreeSet<usize>,
+    /// Items that are not ready, in the order in which they start.
+    pub(super) unready: BTreeSet<usize>,
+    pub(super) failed: BTreeSet<usize>,
+    /// Items that are to be applied.
+    pub(super) due: BTreeSet<usize>,
+    /// Items whose verdict time alone changes.
+    pub(super) rechecks: BTreeSet<(Timestamp, usize)>,
+    /// Items that are not applied, and yet are not only watched.
+    pub(super) steered: Vec<usize>,
+}
+
+impl Tally {
+    pub(super) fn push(&mut self, item: &Item, known: Known) {
+        let number = self.known.len();
+        self.known.push(known);
+        self.count(number, item);
+        if matches!(item.task, Task::Observe(Mode::Nudge | Mode::Gate)) {
+            self.steered.push(number);
+        }
+    }
+
+    pub(super) fn into_known(self) -> Vec<Known> {
+        self.known
+    }
+
+    pub(super) fn known(&self, item: usize) -> Option<&Known> {
+        self.known.get(item)
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.known.len()
+    }
+
+    pub(super) fn seen(
+        &mut self,
+        number: usize,
+        item: &Item,
+        id: &ObjectId,
+        object: &Value,
+        operator: &str,
+        now: Timestamp,
+    ) -> Tallied {
+        self.change(number, item, |known| known.seen(item, id, object, operator, now))
+    }
+
+    pub(super) fn gone(&mut self, number: usize, item: &Item, id: &ObjectId) -> Tallied {
+        self.change(number, item, |known| known.gone(item, id))
+    }
+
+    pub(super) fn synced(&mut self, items: &[Item], scope: &ScopeId) {
+        for (number, item) in items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope)) {
+            self.change(number, item, |known| {
+                known.missing();
+                true
+            });
+        }
+    }
+
+    pub(super) fn fence(&mut self, number: usize, fence: Fence) {
+        if let Some(known) = self.known.get_mut(number) {
+            known.fence(fence);
+        }
+    }
+
+    pub(super) fn refused(&mut self, items: &[Item], refusal: &Refusal) {
+        for (number, item) in items.iter().enumerate() {
+            if item.subject.to_string() == refusal.object
+                && let Some(known) = self.known.get_mut(number)
+            {
+                known.refusal = Some((refusal.reason.as_str().to_owned(), refusal.message.clone()));
+            }
+        }
+    }
+
+    pub(super) fn recheck(&mut self, items: &[Item], operator: &str, now: Timestamp) {
+        while let Some((at, number)) = self.rechecks.first().copied()
+            && at <= now
+        {
+            self.rechecks.remove(&(at, number));
+            let (Some(item), Some((_, object))) =
+                (items.get(number), self.known.get(number).and_then(|k| k.recheck.clone()))
+            else {
+                continue;
+            };
+            if let Subject::One(id) = &item.subject {
+                self.seen(number, item, id, &object, operator, now);
+            }
+        }
+    }
+
+    fn change(&mut self, number: usize, item: &Item, change: impl FnOnce(&mut Known) -> bool) -> Tallied {
+        let Some(known) = self.known.get_mut(number) else { return Tallied::Same };
+        if let Some((at, _)) = &known.recheck {
+            self.rechecks.remove(&(*at, number));
+        }
+        let changed = change(known);
+        self.count(number, item);
+        if changed { Tallied::Changed } else { Tallied::Same }
+    }
+
+    fn count(&mut self, number: usize, item: &Item) {
+        let Some(known) = self.known.get(number) else { return };
+        set(&mut self.unread, number, known.is_unread());
+        set(&mut self.unready, number, !known.is_ready(item));
+        set(&mut self.failed, number, known.standing.is_failed() && known.is_current(item));
+        set(&mut self.due, number, known.is_due(item));
+        if let Some((at, _)) = &known.recheck {
+            self.rechecks.insert((*at, number));
+        }
+    }
+}
+
+fn set(numbers: &mut BTreeSet<usize>, number: usize, is_in: bool) {
+    if is_in {
+        numbers.insert(number);
+    } else {
+        numbers.remove(&number);
+    }
+}

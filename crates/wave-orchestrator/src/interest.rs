@@ -1,0 +1,373 @@
+//! What a plan wants to hear of: its items, with the kinds as the API server has them.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use kube::api::ApiResource;
+use kube::core::Selector;
+use opcore::act::Comparison;
+use opcore::ownership::{Claimant, OPERATOR_LABEL};
+use opcore::plan::Apply;
+
+use crate::api::v1alpha1::Mode;
+use crate::render::{Check, Draft, DraftItem, DraftSubject, DraftTask, Stage};
+
+/// A kind, whatever its version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKind {
+    /// Empty for the core group.
+    pub group: String,
+    /// For example `Deployment`.
+    pub kind: String,
+}
+
+impl GroupKind {
+    /// The kind that an API resource is of.
+    pub fn of(resource: &ApiResource) -> Self {
+        Self { group: resource.group.clone(), kind: resource.kind.clone() }
+    }
+}
+
+/// An object by its kind and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// Its kind.
+    pub kind: GroupKind,
+    /// None for kinds without namespaces.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind.kind, self.name),
+            None => write!(f, "{} {}", self.kind.kind, self.name),
+        }
+    }
+}
+
+/// A watch: a kind, in one namespace or in all, all objects or only those that this operator applied.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ScopeId {
+    /// The kind's group.
+    pub group: String,
+    /// The kind's version.
+    pub version: String,
+    /// The kind.
+    pub kind: String,
+    /// The kind, as the API server addresses it.
+    pub plural: String,
+    /// None: in all.
+    pub namespace: Option<String>,
+    /// Whether only what this operator applied.
+    pub ours: bool,
+}
+
+impl ScopeId {
+    /// The kind, as the API server addresses it.
+    pub fn resource(&self) -> ApiResource {
+        let api_version = match self.group.as_str() {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        };
+        ApiResource {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            api_version,
+            kind: self.kind.clone(),
+            plural: self.plural.clone(),
+        }
+    }
+
+    /// The labels of what it is restricted to.
+    pub fn labels(&self, operator: &str) -> Option<String> {
+        self.ours.then(|| format!("{OPERATOR_LABEL}={operator}"))
+    }
+
+    /// The watch on all objects of a kind that this operator applied.
+    pub fn of_ours(resource: &ApiResource) -> Self {
+        Self::new(resource, None, true)
+    }
+
+    /// The watch on the ConfigMaps of a namespace.
+    pub fn of_config_maps(namespace: &str) -> Self {
+        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
+        Self::new(&resource, Some(namespace.to_owned()), false)
+    }
+
+    fn new(resource: &ApiResource, namespace: Option<String>, ours: bool) -> Self {
+        Self {
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            kind: resource.kind.clone(),
+            plural: resource.plural.clone(),
+            namespace,
+            ours,
+        }
+    }
+}
+
+/// Whether the API server has a kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Served {
+    /// It has.
+    Yes {
+        /// How it is addressed.
+        resource: ApiResource,
+        /// Whether its objects are in namespaces.
+        namespaced: bool,
+        /// Whether its objects have a status: one without is one that no controller has seen.
+        has_status: bool,
+    },
+    /// Not now; its definition may come.
+    No,
+}
+
+/// A kind as a plan writes it: `apiVersion` and `kind`.
+pub type WrittenKind = (String, String);
+
+/// What a plan wants to hear of.
+#[derive(Debug, Default)]
+pub struct Interest {
+    /// The plan's UID: the label on what it applied.
+    pub uid: String,
+    /// One per wave of the spec, in its order.
+    pub waves: Vec<WaveInterest>,
+    /// The watches it takes.
+    pub scopes: BTreeSet<ScopeId>,
+    /// The ConfigMaps that its manifests are in.
+    pub sources: BTreeSet<ObjectId>,
+    /// The objects that it applies.
+    pub wanted: HashSet<ObjectId>,
+    /// The kinds of the objects that it applies, as it writes them.
+    pub applied_kinds: BTreeSet<WrittenKind>,
+}
+
+impl Interest {
+    /// How the API server addresses a kind that one of the watches is on.
+    pub fn resource(&self, kind: &GroupKind) -> Option<ApiResource> {
+        let mut scopes = self.scopes.iter();
+        scopes.find(|scope| scope.kind == kind.kind && scope.group == kind.group).map(ScopeId::resource)
+    }
+}
+
+/// What a wave wants to hear of.
+#[derive(Debug, Default)]
+pub struct WaveInterest {
+    /// Its name.
+    pub name: String,
+    /// In the order in which they start.
+    pub items: Vec<Item>,
+    /// Why it cannot be carried out, if it cannot.
+    pub problem: Option<String>,
+}
+
+/// One object, or one choice of objects, that must be ready.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The member it is from.
+    pub member: usize,
+    /// When, inside its member or its wave, it starts.
+    pub stage: Stage,
+    /// Which object, or objects.
+    pub subject: Subject,
+    /// What is done with it.
+    pub task: Task,
+    /// The watch that tells of it. None: its kind is not served (yet).
+    pub scope: Option<ScopeId>,
+    /// Whether an object of its kind that has no status is one that no controller has seen.
+    pub has_status: bool,
+    /// Whether a health check says what readiness means for it.
+    pub checked: bool,
+}
+
+/// Which object, or objects.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// One.
+    One(ObjectId),
+    /// All with certain labels.
+    Selected(Selected),
+}
+
+/// A choice of objects by their labels.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    /// Their kind.
+    pub kind: GroupKind,
+    /// None: in all namespaces.
+    pub namespace: Option<String>,
+    /// Their labels.
+    pub selector: Selector,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(id) => id.fmt(f),
+            Self::Selected(Selected { kind, namespace, selector }) => match namespace {
+                Some(namespace) => write!(f, "{} {namespace}/({selector})", kind.kind),
+                None => write!(f, "{} ({selector})", kind.kind),
+            },
+        }
+    }
+}
+
+/// What is done with an item.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Someone else makes it.
+    Observe(Mode),
+    /// It is applied.
+    Apply(Arc<Wanted>),
+    /// It is asked in CEL.
+    Check(Arc<Check>),
+}
+
+/// An object to apply, ready to be compared with what is there.
+pub struct Wanted {
+    /// What to apply.
+    pub apply: Apply,
+    /// What that would leave.
+    pub comparison: Comparison,
+    /// A digest of it.
+    pub digest: u64,
+}
+
+impl fmt::Debug for Wanted {
+    /// Without the fields: they may be a Secret's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wanted({})", self.apply.words())
+    }
+}
+
+/// The kinds that a draft mentions, as it writes them.
+pub fn kinds(draft: &Draft) -> BTreeSet<WrittenKind> {
+    draft.waves.iter().flat_map(|wave| &wave.items).map(|item| (item.api_version.clone(), item.kind.clone())).collect()
+}
+
+/// What the plan wants to hear of, given the kinds that the API server has.
+///
+/// # Guarantees
+///
+/// Total: a kind that is not served leaves its items without a watch; an item that cannot be makes its wave a problem.
+pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: &Claimant) -> Interest {
+    let uid = claimant.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default();
+    let mut interest = Interest { uid, ..Interest::default() };
+    for wave in &draft.waves {
+        let mut resolved =
+            WaveInterest { name: wave.name.clone(), problem: wave.problem.clone(), ..WaveInterest::default() };
+        for item in &wave.items {
+            let kind = served.get(&(item.api_version.clone(), item.kind.clone())).unwrap_or(&Served::No);
+            match resolve_item(item, kind, claimant) {
+                Ok(item) => resolved.items.push(item),
+                Err(problem) => resolved.problem = Some(problem),
+            }
+        }
+        if resolved.problem.is_some() {
+            resolved.items.clear();
+        }
+        interest.scopes.extend(resolved.items.iter().filter_map(|item| item.scope.clone()));
+        interest.wanted.extend(resolved.items.iter().filter_map(|item| match (&item.task, &item.subject) {
+            (Task::Apply(_), Subject::One(id)) => Some(id.clone()),
+            _ => None,
+        }));
+        interest.applied_kinds.extend(resolved.items.iter().filter_map(|item| match &item.task {
+            Task::Apply(wanted) => {
+                Some((wanted.apply.resource.api_version.clone(), wanted.apply.resource.kind.clone()))
+            }
+            _ => None,
+        }));
+        interest.waves.push(resolved);
+    }
+    interest
+}
+
+fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Result<Item, String> {
+    let group = item.api_version.split_once('/').map_or("", |(group, _)| group);
+    let kind = GroupKind { group: group.to_owned(), kind: item.kind.clone() };
+    let namespaced = matches!(served, Served::Yes { namespaced: true, .. });
+    let known = matches!(served, Served::Yes { .. });
+    let subject = match &item.subject {
+        DraftSubject::Named { namespace, name } => {
+            if namespaced && namespace.is_none() {
+                let cure = match item.task {
+                    DraftTask::Apply(_) => "give it metadata.namespace, or its member manifests.namespace",
+                    _ => "give it a namespace",
+                };
+                return Err(format!("{} {name} is in no namespace; {cure}", item.kind));
+            }
+            // A namespace on a kind that has none is what `kubectl` ignores, too.
+            let namespace = namespace.clone().filter(|_| namespaced || !known);
+            Subject::One(ObjectId { kind, namespace, name: name.clone() })
+        }
+        DraftSubject::Selected { namespace, selector } => {
+            let selector = Selector::try_from(selector.clone())
+                .map_err(|error| format!("a selector for {} is not understood: {error}", item.kind))?;
+            Subject::Selected(Selected { kind, namespace: namespace.clone(), selector })
+        }
+    };
+    let Served::Yes { resource, has_status, .. } = served else {
+        let task = match &item.task {
+            DraftTask::Observe(mode) => Task::Observe(*mode),
+            DraftTask::Check(check) => Task::Check(check.clone()),
+            // It cannot be applied before its kind is there, but it is known that it is wanted.
+            DraftTask::Apply(object) => Task::Apply(wanted(unserved(item), object, claimant)?),
+        };
+        return Ok(Item {
+            member: item.member,
+            stage: item.stage,
+            subject,
+            task,
+            scope: None,
+            has_status: true,
+            checked: item.checked,
+        });
+    };
+    let namespace = match &subject {
+        Subject::One(id) => id.namespace.clone(),
+        Subject::Selected(selected) => selected.namespace.clone().filter(|_| namespaced),
+    };
+    let (task, scope) = match &item.task {
+        DraftTask::Observe(mode) => (Task::Observe(*mode), ScopeId::new(resource, namespace, false)),
+        DraftTask::Check(check) => (Task::Check(check.clone()), ScopeId::new(resource, namespace, false)),
+        DraftTask::Apply(object) => {
+            let mut object = object.clone();
+            object.metadata.namespace = namespace;
+            (Task::Apply(wanted(resource.clone(), &object, claimant)?), ScopeId::of_ours(resource))
+        }
+    };
+    Ok(Item {
+        member: item.member,
+        stage: item.stage,
+        subject,
+        task,
+        scope: Some(scope),
+        has_status: *has_status,
+        checked: item.checked,
+    })
+}
+
+fn unserved(item: &DraftItem) -> ApiResource {
+    let (group, version) = item.api_version.split_once('/').unwrap_or(("", &item.api_version));
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: item.api_version.clone(),
+        kind: item.kind.clone(),
+        plural: String::new(),
+    }
+}
+
+fn wanted(
+    resource: ApiResource,
+    object: &kube::core::DynamicObject,
+    claimant: &Claimant,
+) -> Result<Arc<Wanted>, String> {
+    let apply = Apply { resource, object: object.clone() };
+    let comparison = Comparison::of(claimant, &apply).map_err(|error| error.to_string())?;
+    Ok(Arc::new(Wanted { digest: comparison.digest(), apply, comparison }))
+}

@@ -1,0 +1,346 @@
+//! The watches behind the index: opened for the kinds that plans mention, closed when no plan does any more.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, ListParams, TypeMeta};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::discovery::{self, Scope as KindScope};
+use kube::{Api, ResourceExt};
+use opcore::controller::Wakes;
+use opcore::queue::Key;
+use opcore::watch::{self, Change, Scope};
+use opcore::{Context, Error};
+use serde_json::Value;
+use tokio::task::AbortHandle;
+
+use crate::index::{Index, PlanName, Wake};
+use crate::interest::{GroupKind, ObjectId, ScopeId, Served, WrittenKind};
+
+/// How long a right that was missing is not asked for again.
+const DENIED_FOR: Duration = Duration::from_secs(30);
+/// How long after a change of a definition its kind may be missing in discovery, and how often that is asked.
+const DISCOVERY_LAG: Duration = Duration::from_secs(10);
+const DISCOVERY_PAUSE: Duration = Duration::from_millis(250);
+
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// What is known of the cluster, and the watches that keep it true.
+pub struct Live {
+    context: Context,
+    wakes: OnceLock<Wakes>,
+    index: Mutex<Index>,
+    open: Mutex<HashMap<ScopeId, Open>>,
+    served: Mutex<BTreeMap<WrittenKind, Served>>,
+    /// What the ConfigMaps hold that manifests are in, as their watches last told.
+    sources: Mutex<HashMap<ObjectId, Source>>,
+}
+
+/// What a ConfigMap holds; none: there is none.
+pub type Source = Option<BTreeMap<String, String>>;
+
+struct Open {
+    plans: BTreeSet<PlanName>,
+    state: State,
+}
+
+enum State {
+    Watching(AbortHandle),
+    /// The right to read it is missing.
+    Denied {
+        words: String,
+        since: Instant,
+    },
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let State::Watching(task) = &self.state {
+            task.abort();
+        }
+    }
+}
+
+impl Live {
+    /// Knows nothing yet, and watches nothing.
+    pub fn new(context: &Context) -> Arc<Self> {
+        Arc::new(Self {
+            context: context.clone(),
+            wakes: OnceLock::new(),
+            index: Mutex::new(Index::new(context.operator())),
+            open: Mutex::default(),
+            served: Mutex::default(),
+            sources: Mutex::default(),
+        })
+    }
+
+    /// Begins to follow the definitions of kinds, and wakes plans from now on.
+    pub fn start(self: &Arc<Self>, wakes: Wakes) {
+        // It is set once, when the controller starts.
+        let _ = self.wakes.set(wakes);
+        let scope = Scope {
+            resource: ApiResource::erase::<CustomResourceDefinition>(&()),
+            namespace: None,
+            labels: None,
+            lives: self.context.limits().watch,
+        };
+        let changes = watch::metadata(self.context.client(), &scope, self.context.metrics());
+        tokio::spawn(Self::follow_definitions(Arc::downgrade(self), changes));
+    }
+
+    /// What is known.
+    pub fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the API server has these kinds.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be asked.
+    pub async fn served(&self, kinds: &BTreeSet<WrittenKind>) -> Result<BTreeMap<WrittenKind, Served>, Error> {
+        let mut answers = BTreeMap::new();
+        for kind in kinds {
+            let known = lock(&self.served).get(kind).cloned();
+            let answer = match known {
+                Some(answer) => answer,
+                None => self.discover(kind).await?,
+            };
+            answers.insert(kind.clone(), answer);
+        }
+        Ok(answers)
+    }
+
+    async fn discover(&self, written: &WrittenKind) -> Result<Served, Error> {
+        let (api_version, kind) = written;
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        match discovery::pinned_kind(self.context.client(), &gvk).await {
+            Ok((resource, capabilities)) => {
+                let has_status = capabilities.subresources.iter().any(|(sub, _)| sub.plural.ends_with("status"));
+                let served =
+                    Served::Yes { resource, namespaced: capabilities.scope == KindScope::Namespaced, has_status };
+                lock(&self.served).insert(written.clone(), served.clone());
+                Ok(served)
+            }
+            // Not remembered: it may come at any moment.
+            Err(kube::Error::Discovery(_)) => Ok(Served::No),
+            // Of a group that it does not have at all, in plain text.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Served::No),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Follows the definitions of kinds: one that a plan mentions may come, change and go at any time.
+    async fn follow_definitions(live: Weak<Self>, changes: impl Stream<Item = Change<Metadata>> + Send) {
+        let mut changes = std::pin::pin!(changes);
+        let mut last = None;
+        loop {
+            let lately = last.is_some_and(|at: Instant| at.elapsed() < DISCOVERY_LAG);
+            let change = if lately {
+                tokio::time::timeout(DISCOVERY_PAUSE, changes.next()).await
+            } else {
+                Ok(changes.next().await)
+            };
+            let Some(live) = live.upgrade() else { return };
+            match change {
+                Ok(Some(Change::Seen(definition))) => live.forget_kind(&definition.name_any()),
+                Ok(Some(Change::Gone(key))) => live.forget_kind(&key.name),
+                Ok(Some(Change::Synced)) => continue,
+                Ok(None) => return,
+                // Established is not yet discoverable, and nobody tells when it is.
+                Err(_) => {
+                    let plans = live.index().plans_without_a_kind();
+                    live.wake(&plans);
+                    continue;
+                }
+            }
+            last = Some(Instant::now());
+            let plans = live.index().plans().cloned().collect();
+            live.wake(&plans);
+        }
+    }
+
+    /// The kind of this definition is asked for anew.
+    fn forget_kind(&self, definition: &str) {
+        let Some((plural, group)) = definition.split_once('.') else { return };
+        lock(&self.served).retain(|_, served| match served {
+            Served::Yes { resource, .. } => resource.group != group || resource.plural != plural,
+            Served::No => true,
+        });
+    }
+
+    /// What a ConfigMap holds.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be asked for.
+    pub async fn source(&self, id: &ObjectId) -> Result<Source, Error> {
+        if let Some(known) = lock(&self.sources).get(id) {
+            return Ok(known.clone());
+        }
+        let namespace = id.namespace.as_deref().unwrap_or_default();
+        let api: Api<ConfigMap> = Api::namespaced(self.context.client().clone(), namespace);
+        let found = api.get_opt(&id.name).await?.map(|map| map.data.unwrap_or_default());
+        Ok(found)
+    }
+
+    /// A plan takes these watches, and no others. Answers the rights that are missing for them.
+    pub async fn watch(self: &Arc<Self>, plan: &PlanName, scopes: &BTreeSet<ScopeId>) -> Vec<String> {
+        let new: Vec<ScopeId> = {
+            let mut open = lock(&self.open);
+            open.retain(|scope, watch| {
+                if scopes.contains(scope) {
+                    watch.plans.insert(plan.clone());
+                } else {
+                    watch.plans.remove(plan);
+                }
+                self.keep_if_used(scope, watch)
+            });
+            let is_open = |scope: &ScopeId| match open.get(scope).map(|watch| &watch.state) {
+                Some(State::Watching(_)) => true,
+                Some(State::Denied { since, .. }) => since.elapsed() < DENIED_FOR,
+                None => false,
+            };
+            scopes.iter().filter(|scope| !is_open(scope)).cloned().collect()
+        };
+        for scope in new {
+            let denied = self.denied(&scope).await;
+            let mut open = lock(&self.open);
+            let mut plans = open.remove(&scope).map(|mut watch| std::mem::take(&mut watch.plans)).unwrap_or_default();
+            plans.insert(plan.clone());
+            let state = match denied {
+                Some(words) => State::Denied { words, since: Instant::now() },
+                None => State::Watching(self.follow(scope.clone())),
+            };
+            open.insert(scope, Open { plans, state });
+        }
+        let open = lock(&self.open);
+        let denied = scopes.iter().filter_map(|scope| match &open.get(scope)?.state {
+            State::Denied { words, .. } => Some(words.clone()),
+            State::Watching(_) => None,
+        });
+        denied.collect()
+    }
+
+    /// These watches report everything anew.
+    pub fn reopen(self: &Arc<Self>, scopes: &BTreeSet<ScopeId>) {
+        let mut open = lock(&self.open);
+        for scope in scopes {
+            let Some(watch) = open.get_mut(scope) else { continue };
+            if let State::Watching(task) = &watch.state {
+                task.abort();
+                self.index().closed(scope);
+                watch.state = State::Watching(self.follow(scope.clone()));
+            }
+        }
+    }
+
+    /// A plan is gone.
+    pub fn forget(self: &Arc<Self>, plan: &PlanName) {
+        self.index().unsubscribe(plan);
+        lock(&self.open).retain(|scope, watch| {
+            watch.plans.remove(plan);
+            self.keep_if_used(scope, watch)
+        });
+    }
+
+    fn keep_if_used(&self, scope: &ScopeId, watch: &Open) -> bool {
+        let used = !watch.plans.is_empty();
+        if !used {
+            self.index().closed(scope);
+            lock(&self.sources).retain(|id, _| id.namespace != scope.namespace);
+        }
+        used
+    }
+
+    /// A watch that is not allowed would only ever fail: the right is asked for first, so that a plan can say what is
+    /// missing.
+    async fn denied(&self, scope: &ScopeId) -> Option<String> {
+        let (client, resource) = (self.context.client().clone(), scope.resource());
+        let api: Api<DynamicObject> = match &scope.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        match api.list_metadata(&ListParams::default().limit(1)).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                let within = scope.namespace.as_ref().map_or(String::new(), |namespace| format!(" in {namespace}"));
+                let words = match scope.group.as_str() {
+                    "" => scope.plural.clone(),
+                    group => format!("{}.{group}", scope.plural),
+                };
+                Some(format!("list and watch {words}{within}"))
+            }
+            // Whatever else is wrong, the watch will try again.
+            _ => None,
+        }
+    }
+
+    fn follow(self: &Arc<Self>, id: ScopeId) -> AbortHandle {
+        let scope = Scope {
+            resource: id.resource(),
+            namespace: id.namespace.clone(),
+            labels: id.labels(self.context.operator()),
+            lives: self.context.limits().watch,
+        };
+        let changes = watch::objects(self.context.client(), &scope, self.context.metrics());
+        // Not a strong reference: the watch is one of the things that `self` holds.
+        let live = Arc::downgrade(self);
+        let task = async move {
+            let mut changes = std::pin::pin!(changes);
+            while let Some(change) = changes.next().await {
+                let Some(live) = live.upgrade() else { return };
+                live.take(&id, change);
+            }
+        };
+        tokio::spawn(task).abort_handle()
+    }
+
+    fn take(&self, scope: &ScopeId, change: Change<DynamicObject>) {
+        let kind = GroupKind { group: scope.group.clone(), kind: scope.kind.clone() };
+        let wake = match change {
+            Change::Seen(mut object) => {
+                // Items of a list carry neither; the readiness rules need both.
+                let resource = scope.resource();
+                object.types = Some(TypeMeta { api_version: resource.api_version, kind: resource.kind });
+                let id = ObjectId { kind: kind.clone(), namespace: object.namespace(), name: object.name_any() };
+                let value = serde_json::to_value(&object).unwrap_or(Value::Null);
+                self.keep_source(&id, || {
+                    let data = value.get("data").cloned().unwrap_or_default();
+                    Some(serde_json::from_value(data).unwrap_or_default())
+                });
+                self.index().seen(&kind, &value, self.context.now())
+            }
+            Change::Gone(Key { namespace, name }) => {
+                let id = ObjectId { kind, namespace, name };
+                self.keep_source(&id, || None);
+                self.index().gone(&id)
+            }
+            Change::Synced => self.index().synced(scope),
+        };
+        self.wake(&wake);
+    }
+
+    fn keep_source(&self, id: &ObjectId, source: impl FnOnce() -> Source) {
+        if self.index().is_source(id) {
+            lock(&self.sources).insert(id.clone(), source());
+        }
+    }
+
+    /// Has these plans looked at.
+    pub fn wake(&self, plans: &Wake) {
+        if let Some(wakes) = self.wakes.get() {
+            for plan in plans {
+                wakes.wake(&Key { namespace: None, name: plan.to_string() });
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,10 @@
+//! The operator: see the library beside it.
+
+use wave_orchestrator::controller::WavePlans;
+
+fn main() -> std::process::ExitCode {
+    opcore::runtime::run(opcore::build_info!(), |context| async move {
+        let plans = WavePlans::new(&context);
+        context.controller(plans).await
+    })
+}

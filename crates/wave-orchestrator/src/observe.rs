@@ -1,0 +1,219 @@
+//! Reads: sources, kinds, and what the index knows. Chooses nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use opcore::ownership::Claimant;
+use opcore::{Context, Error};
+
+use crate::api::v1alpha1::{InventoryKind, WavePhase, WavePlan};
+use crate::controller::WavePlans;
+use crate::index::{Look, PlanName};
+use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
+use crate::live::Source;
+use crate::probes::ProbeSeen;
+use crate::render::{Draft, Sources, draft};
+
+/// Everything that was read for a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// A digest of the spec and of what its sources hold.
+    pub revision: String,
+    /// What is known of its objects.
+    pub look: Look,
+    /// What came of asking the endpoints of its waves, in the order of the spec.
+    pub probes: Vec<Vec<ProbeSeen>>,
+    /// Rights that are missing, as clauses: "list and watch secrets in shop".
+    pub denied: Vec<String>,
+    /// Kinds of the inventory that the cluster no longer has: with a kind go its objects.
+    pub lost_kinds: BTreeSet<GroupKind>,
+    /// When everything is to be compared with the cluster again.
+    pub resync_at: Option<Timestamp>,
+}
+
+/// What does not change from one look to the next while the spec, its sources and the kinds stay the same.
+#[derive(Debug, Default)]
+pub struct Memory {
+    plans: Mutex<HashMap<PlanName, Remembered>>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    uid: String,
+    generation: Option<i64>,
+    sources: Sources,
+    draft: Arc<Draft>,
+    served: BTreeMap<WrittenKind, Served>,
+    inventory: Vec<WrittenKind>,
+    interest: Arc<Interest>,
+    resynced_at: Timestamp,
+}
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PlanName, Remembered>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A plan is gone.
+    pub fn forget(&self, plan: &PlanName) {
+        self.lock().remove(plan);
+    }
+}
+
+impl WavePlans {
+    pub(crate) async fn look(&self, plan: &WavePlan, context: &Context) -> Result<Seen, Error> {
+        let name: PlanName = plan.name_any().into();
+        let sources = self.sources(plan).await?;
+        let draft = self.draft(&name, plan, &sources);
+        let inventory: Vec<WrittenKind> =
+            plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
+        let mut kinds = interest::kinds(&draft);
+        kinds.extend(inventory.iter().cloned());
+        let served = self.live.served(&kinds).await?;
+        let interest = self.interest(&name, plan, &sources, draft.clone(), served.clone(), &inventory, context);
+        let denied = self.live.watch(&name, &interest.scopes).await;
+        let resync_at = self.resync(&name, plan, &interest, context.now());
+
+        self.live.index().recheck(&name, context.now());
+        let deleting = plan.metadata.deletion_timestamp.is_some();
+        let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
+        let look = self.live.index().look(&name, deleting, most);
+        let probes = self.ask_probes(&name, plan, &look);
+        let lost = inventory.iter().filter(|kind| matches!(served.get(*kind), Some(Served::No)));
+        Ok(Seen {
+            revision: draft.revision.clone(),
+            look,
+            probes,
+            denied,
+            lost_kinds: lost.map(group_kind).collect(),
+            resync_at,
+        })
+    }
+
+    async fn sources(&self, plan: &WavePlan) -> Result<Sources, Error> {
+        let mut sources = Sources::new();
+        for id in source_ids(plan) {
+            let source: Source = self.live.source(&id).await?;
+            sources.insert((id.namespace.unwrap_or_default(), id.name), source);
+        }
+        Ok(sources)
+    }
+
+    fn draft(&self, name: &PlanName, plan: &WavePlan, sources: &Sources) -> Arc<Draft> {
+        let remembered = self.memory.lock();
+        match remembered.get(name) {
+            Some(known) if known.is_of(plan) && known.sources == *sources => known.draft.clone(),
+            _ => Arc::new(draft(&plan.spec, sources)),
+        }
+    }
+
+    /// What the plan wants to hear of; told to the index when it is not what it was.
+    #[expect(clippy::too_many_arguments, reason = "each is one of the things it follows from")]
+    fn interest(
+        &self,
+        name: &PlanName,
+        plan: &WavePlan,
+        sources: &Sources,
+        draft: Arc<Draft>,
+        served: BTreeMap<WrittenKind, Served>,
+        inventory: &[WrittenKind],
+        context: &Context,
+    ) -> Arc<Interest> {
+        let mut remembered = self.memory.lock();
+        if let Some(known) = remembered.get(name)
+            && known.is_of(plan)
+            && Arc::ptr_eq(&known.draft, &draft)
+            && known.served == served
+            && known.inventory == inventory
+        {
+            return known.interest.clone();
+        }
+        let claimant = Claimant::acting_for(context.operator(), plan);
+        let mut interest = interest::resolve(&draft, &served, &claimant);
+        let kept = inventory.iter().filter_map(|kind| served.get(kind)).filter_map(|served| match served {
+            Served::Yes { resource, .. } => Some(ScopeId::of_ours(resource)),
+            Served::No => None,
+        });
+        interest.scopes.extend(kept);
+        interest.sources = source_ids(plan).collect();
+        interest
+            .scopes
+            .extend(interest.sources.iter().filter_map(|id| id.namespace.as_deref()).map(ScopeId::of_config_maps));
+        let interest = Arc::new(interest);
+        let waves = plan.status.iter().flat_map(|status| &status.waves);
+        let running = waves.filter(|wave| wave.phase == WavePhase::Running).map(|wave| wave.name.clone()).collect();
+        let again = self.live.index().subscribe(name, interest.clone(), &running, context.now());
+        self.live.reopen(&again);
+        let resynced_at = remembered.get(name).map_or_else(|| context.now(), |known| known.resynced_at);
+        let entry = Remembered {
+            uid: plan.uid().unwrap_or_default(),
+            generation: plan.metadata.generation,
+            sources: sources.clone(),
+            draft,
+            served,
+            inventory: inventory.to_vec(),
+            interest: interest.clone(),
+            resynced_at,
+        };
+        remembered.insert(name.clone(), entry);
+        interest
+    }
+
+    /// Has everything reported anew when it is time.
+    fn resync(&self, name: &PlanName, plan: &WavePlan, interest: &Interest, now: Timestamp) -> Option<Timestamp> {
+        let every = plan.spec.resync();
+        let mut remembered = self.memory.lock();
+        let known = remembered.get_mut(name)?;
+        if every.after(known.resynced_at) <= now {
+            known.resynced_at = now;
+            self.live.reopen(&interest.scopes);
+        }
+        Some(every.after(known.resynced_at))
+    }
+
+    /// Endpoints are asked once everything else in a running wave is ready, and no longer than it runs.
+    fn ask_probes(&self, name: &PlanName, plan: &WavePlan, look: &Look) -> Vec<Vec<ProbeSeen>> {
+        let mut seen = Vec::new();
+        for (wave, look) in plan.spec.waves.iter().zip(&look.waves) {
+            let status = plan.status.as_ref().and_then(|status| status.wave(&wave.name));
+            let started = status.and_then(|status| status.started_at);
+            let running = status.is_some_and(|s| matches!(s.phase, WavePhase::Running | WavePhase::TimedOut));
+            let rest_is_ready = look.problem.is_none() && look.ready == look.total && look.due.is_empty();
+            if let Some(started) = started.filter(|_| running && rest_is_ready && !wave.probes.is_empty()) {
+                let start = format!("{started} {}", status.map_or(0, |status| status.attempts));
+                seen.push(self.prober.ask(name, &wave.name, &start, &wave.probes, self.wakes.get()));
+            } else {
+                self.prober.leave(name, &wave.name);
+                seen.push(Vec::new());
+            }
+        }
+        seen
+    }
+}
+
+impl Remembered {
+    fn is_of(&self, plan: &WavePlan) -> bool {
+        Some(&self.uid) == plan.metadata.uid.as_ref() && self.generation == plan.metadata.generation
+    }
+}
+
+fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
+    let manifests =
+        plan.spec.waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
+    manifests.filter_map(|manifests| manifests.config_map_ref.as_ref()).map(|reference| ObjectId {
+        kind: GroupKind { group: String::new(), kind: "ConfigMap".to_owned() },
+        namespace: Some(reference.namespace.clone()),
+        name: reference.name.clone(),
+    })
+}
+
+fn written(kind: &InventoryKind) -> WrittenKind {
+    (kind.api_version.clone(), kind.kind.clone())
+}
+
+fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    GroupKind { group: group.to_owned(), kind: kind.clone() }
+}

@@ -1,0 +1,375 @@
+//! A plan taken apart into items, before anyone asked the API server which kinds it has.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt;
+use kube::core::DynamicObject;
+use sha2::{Digest, Sha256};
+
+use super::{Stage, parse};
+use crate::api::v1alpha1::{
+    ConfigMapKey, HealthCheck, Manifests, Mode, Parallelism, Probe, WAVE_LABEL, Wave, WavePlanSpec,
+};
+use crate::expression::Expression;
+
+/// What the ConfigMaps that a plan names hold, by namespace and name. None: there is no such ConfigMap.
+pub type Sources = BTreeMap<(String, String), Option<BTreeMap<String, String>>>;
+
+/// A plan taken apart.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// One per wave of the spec, in its order.
+    pub waves: Vec<DraftWave>,
+    /// A digest of the spec and of what its sources hold.
+    pub revision: String,
+}
+
+/// A wave taken apart.
+#[derive(Debug, Default)]
+pub struct DraftWave {
+    /// Its name.
+    pub name: String,
+    /// In the order in which they start.
+    pub items: Vec<DraftItem>,
+    /// The endpoints to ask.
+    pub probes: Vec<Probe>,
+    /// Why it cannot be carried out, if it cannot.
+    pub problem: Option<String>,
+}
+
+/// One object, or one choice of objects, that must be ready.
+#[derive(Clone, Debug)]
+pub struct DraftItem {
+    /// The member it is from; health checks come after all members.
+    pub member: usize,
+    /// When, inside its member or its wave, it starts.
+    pub stage: Stage,
+    /// Its kind.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Which object, or objects.
+    pub subject: DraftSubject,
+    /// What is done with it.
+    pub task: DraftTask,
+    /// Whether a health check of the same wave says what readiness means for it: its own word does not count.
+    pub checked: bool,
+}
+
+/// Which object, or objects.
+#[derive(Clone, Debug)]
+pub enum DraftSubject {
+    /// One, by its name.
+    Named {
+        /// As written; a kind without namespaces has none.
+        namespace: Option<String>,
+        /// Its name.
+        name: String,
+    },
+    /// All with certain labels.
+    Selected {
+        /// None: in all namespaces.
+        namespace: Option<String>,
+        /// The labels.
+        selector: LabelSelector,
+    },
+}
+
+/// What is done with an item.
+#[derive(Clone, Debug)]
+pub enum DraftTask {
+    /// Someone else makes it.
+    Observe(Mode),
+    /// It is applied.
+    Apply(Box<DynamicObject>),
+    /// It is asked in CEL.
+    Check(Arc<Check>),
+}
+
+/// What readiness means for an object that does not say so itself.
+#[derive(Debug)]
+pub struct Check {
+    /// Ready when true.
+    pub ready: Expression,
+    /// Failed when true.
+    pub failed: Option<Expression>,
+}
+
+/// Takes a plan apart.
+///
+/// # Guarantees
+///
+/// Total: a wave that cannot be carried out says why, and the others are as they would be without it.
+pub fn draft(spec: &WavePlanSpec, sources: &Sources) -> Draft {
+    let mut waves: Vec<DraftWave> = spec.waves.iter().map(|wave| wave_of(wave, sources)).collect();
+    refuse_doubles(&mut waves);
+    Draft { revision: revision(spec, sources), waves }
+}
+
+fn wave_of(wave: &Wave, sources: &Sources) -> DraftWave {
+    let mut draft = DraftWave { name: wave.name.clone(), probes: wave.probes.clone(), ..DraftWave::default() };
+    match items(wave, sources) {
+        Ok(items) => draft.items = items,
+        Err(problem) => draft.problem = Some(problem),
+    }
+    draft
+}
+
+fn items(wave: &Wave, sources: &Sources) -> Result<Vec<DraftItem>, String> {
+    let checks = wave.health_checks.iter().enumerate().map(|(n, check)| check_of(n, wave.members.len(), check));
+    let checks = checks.collect::<Result<Vec<_>, _>>()?;
+    let mut items = Vec::new();
+    for (number, member) in wave.members.iter().enumerate() {
+        let place = match &member.name {
+            Some(name) => format!("member {name}"),
+            None => format!("members[{number}]"),
+        };
+        match (&member.reference, &member.manifests) {
+            (Some(reference), None) => items.push(DraftItem {
+                member: number,
+                stage: Stage::Rest,
+                api_version: reference.api_version.clone(),
+                kind: reference.kind.clone(),
+                subject: DraftSubject::Named { namespace: reference.namespace.clone(), name: reference.name.clone() },
+                task: DraftTask::Observe(member.mode()),
+                checked: false,
+            }),
+            (None, Some(manifests)) => items.extend(applied(&wave.name, number, &place, manifests, sources)?),
+            _ => return Err(format!("{place} needs either ref or manifests")),
+        }
+    }
+    // Who says in CEL what readiness means overrules what the object itself would say. What is asked of Flux, or
+    // applied, is still asked and applied.
+    for item in &mut items {
+        item.checked = checks.iter().any(|check| names_the_same(item, check));
+    }
+    items.retain(|item| !(item.checked && matches!(item.task, DraftTask::Observe(Mode::Observe))));
+    items.extend(checks);
+    match wave.parallelism {
+        Parallelism::Concurrent => items.sort_by_key(|item| (item.stage, item.member)),
+        Parallelism::Sequential => items.sort_by_key(|item| (item.member, item.stage)),
+    }
+    Ok(items)
+}
+
+fn applied(
+    wave: &str,
+    member: usize,
+    place: &str,
+    manifests: &Manifests,
+    sources: &Sources,
+) -> Result<Vec<DraftItem>, String> {
+    let mut items = Vec::new();
+    for (origin, text) in texts(manifests, sources).map_err(|why| format!("{place}: {why}"))? {
+        let parsed =
+            parse(&text).map_err(|problem| format!("{place}: {origin}, line {}: {}", problem.line, problem.message))?;
+        for manifest in parsed {
+            let mut object = manifest.object;
+            let (api_version, kind) =
+                object.types.as_ref().map(|types| (types.api_version.clone(), types.kind.clone())).unwrap_or_default();
+            object.data.as_object_mut().map(|fields| fields.remove("status"));
+            if object.metadata.namespace.is_none() {
+                object.metadata.namespace.clone_from(&manifests.namespace);
+            }
+            object.metadata.labels.get_or_insert_default().insert(WAVE_LABEL.to_owned(), wave.to_owned());
+            items.push(DraftItem {
+                member,
+                stage: manifest.stage,
+                api_version,
+                kind,
+                subject: DraftSubject::Named { namespace: object.namespace(), name: object.name_any() },
+                task: DraftTask::Apply(Box::new(object)),
+                checked: false,
+            });
+        }
+    }
+    if items.is_empty() {
+        return Err(format!(
+            "{place}: there is no object in it; nothing is pruned on the strength of an empty manifest"
+        ));
+    }
+    Ok(items)
+}
+
+/// The texts of a member, each with words for where it is from.
+fn texts(manifests: &Manifests, sources: &Sources) -> Result<Vec<(String, String)>, String> {
+    match (&manifests.inline, &manifests.config_map_ref) {
+        (Some(inline), None) => Ok(vec![("inline".to_owned(), inline.clone())]),
+        (None, Some(reference)) => from_config_map(reference, sources),
+        _ => Err("manifests are either inline or from configMapRef".to_owned()),
+    }
+}
+
+fn from_config_map(reference: &ConfigMapKey, sources: &Sources) -> Result<Vec<(String, String)>, String> {
+    let ConfigMapKey { namespace, name, key } = reference;
+    let found = sources.get(&(namespace.clone(), name.clone())).and_then(Option::as_ref);
+    let data = found.ok_or_else(|| format!("there is no ConfigMap {namespace}/{name}"))?;
+    match key {
+        None => Ok(data
+            .iter()
+            .map(|(key, text)| (format!("key {key} of ConfigMap {namespace}/{name}"), text.clone()))
+            .collect()),
+        Some(key) => match data.get(key) {
+            Some(text) => Ok(vec![(format!("key {key} of ConfigMap {namespace}/{name}"), text.clone())]),
+            None => Err(format!("ConfigMap {namespace}/{name} has no key {key}")),
+        },
+    }
+}
+
+fn check_of(number: usize, members: usize, check: &HealthCheck) -> Result<DraftItem, String> {
+    let compile = |field: &str, text: &str| {
+        Expression::compile(text).map_err(|why| format!("healthChecks[{number}].{field} does not compile: {why}"))
+    };
+    let target = &check.target;
+    let subject = match (&target.name, &target.selector) {
+        (Some(name), None) => DraftSubject::Named { namespace: target.namespace.clone(), name: name.clone() },
+        (None, Some(selector)) => {
+            DraftSubject::Selected { namespace: target.namespace.clone(), selector: selector.clone() }
+        }
+        _ => return Err(format!("healthChecks[{number}].target needs either name or selector")),
+    };
+    let ready = compile("ready", &check.ready)?;
+    let failed = check.failed.as_deref().map(|text| compile("failed", text)).transpose()?;
+    Ok(DraftItem {
+        member: members,
+        stage: Stage::Rest,
+        api_version: target.api_version.clone(),
+        kind: target.kind.clone(),
+        subject,
+        task: DraftTask::Check(Arc::new(Check { ready, failed })),
+        checked: false,
+    })
+}
+
+fn names_the_same(one: &DraftItem, other: &DraftItem) -> bool {
+    let group =
+        |item: &DraftItem| item.api_version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
+    match (&one.subject, &other.subject) {
+        (
+            DraftSubject::Named { namespace: a, name: one_name },
+            DraftSubject::Named { namespace: b, name: other_name },
+        ) => a == b && one_name == other_name && one.kind == other.kind && group(one) == group(other),
+        _ => false,
+    }
+}
+
+/// An object that two waves apply would change hands at every look.
+fn refuse_doubles(waves: &mut [DraftWave]) {
+    let mut first: HashMap<(String, String, Option<String>, String), String> = HashMap::new();
+    for wave in waves {
+        for item in &wave.items {
+            let (DraftTask::Apply(_), DraftSubject::Named { namespace, name }) = (&item.task, &item.subject) else {
+                continue;
+            };
+            let group = item.api_version.split_once('/').map_or("", |(group, _)| group);
+            let id = (group.to_owned(), item.kind.clone(), namespace.clone(), name.clone());
+            if let Some(other) = first.insert(id, wave.name.clone()) {
+                let words = namespace.as_deref().map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
+                let where_else =
+                    if other == wave.name { "twice here".to_owned() } else { format!("in wave {other}, too") };
+                wave.problem = Some(format!("{} {words} is {where_else}; remove it from one place", item.kind));
+            }
+        }
+        if wave.problem.is_some() {
+            wave.items.clear();
+        }
+    }
+}
+
+fn revision(spec: &WavePlanSpec, sources: &Sources) -> String {
+    let mut digest = Sha256::new();
+    let timeouts: Vec<String> = spec.waves.iter().map(|wave| spec.timeout_of(wave).to_string()).collect();
+    let sources: Vec<_> = sources.iter().collect();
+    // Neither has a part that is no JSON.
+    digest.update(serde_json::to_vec(&(&spec.waves, timeouts, sources)).unwrap_or_default());
+    let digest = digest.finalize();
+    let start: [u8; 8] = std::array::from_fn(|n| digest[n]);
+    format!("{:012x}", u64::from_be_bytes(start) >> 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(yaml: &str) -> WavePlanSpec {
+        serde_yaml::from_str(yaml).unwrap()
+    }
+
+    fn problem(yaml: &str, sources: &Sources) -> String {
+        draft(&spec(yaml), sources).waves.iter().find_map(|wave| wave.problem.clone()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_cannot_be_carried_out_is_told_with_the_place_and_the_other_waves_stay() {
+        let sources = Sources::from([
+            (("core".to_owned(), "gone".to_owned()), None),
+            (
+                ("core".to_owned(), "there".to_owned()),
+                Some(BTreeMap::from([("a.yaml".to_owned(), "kind: Pod".to_owned())])),
+            ),
+        ]);
+        for (wave, words) in [
+            (
+                "members: [{name: base, manifests: {inline: \"a: [1\"}}]",
+                "member base: inline, line 1: this is not YAML",
+            ),
+            ("members: [{manifests: {inline: \"# nothing\"}}]", "members[0]: there is no object in it"),
+            ("members: [{manifests: {configMapRef: {namespace: core, name: gone}}}]", "no ConfigMap core/gone"),
+            ("members: [{manifests: {configMapRef: {namespace: core, name: there, key: b}}}]", "has no key b"),
+            (
+                "members: [{manifests: {configMapRef: {namespace: core, name: there}}}]",
+                "key a.yaml of ConfigMap core/there, line 1",
+            ),
+            (
+                "healthChecks: [{target: {apiVersion: v1, kind: Pod, namespace: a, name: b}, ready: \"status.phase ==\"}]",
+                "healthChecks[0].ready does not compile: 1:16",
+            ),
+        ] {
+            let yaml = format!(
+                "waves:\n- name: bad\n  {wave}\n- name: good\n  members: [{{ref: {{apiVersion: v1, kind: Pod, name: p, namespace: n}}}}]\n"
+            );
+            let found = problem(&yaml, &sources);
+            assert!(found.contains(words), "{wave}: {found}");
+            assert_eq!(draft(&spec(&yaml), &sources).waves[1].items.len(), 1);
+        }
+    }
+
+    #[test]
+    fn an_object_in_two_waves_is_refused_in_the_second() {
+        let wave = |name: &str| {
+            format!(
+                "- name: {name}\n  members: [{{manifests: {{inline: '{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: n}}}}'}}}}]\n"
+            )
+        };
+        let found = problem(&format!("waves:\n{}{}", wave("one"), wave("two")), &Sources::new());
+        assert_eq!(found, "ConfigMap n/a is in wave one, too; remove it from one place");
+    }
+
+    #[test]
+    fn a_check_in_cel_overrules_what_the_member_itself_says() {
+        let draft = draft(
+            &spec(
+                "waves:\n- name: db\n  members: [{ref: {apiVersion: e.io/v1, kind: Database, namespace: db, name: main}}]\n  healthChecks: [{target: {apiVersion: e.io/v1, kind: Database, namespace: db, name: main}, ready: \"status.phase == 'Ready'\"}]\n",
+            ),
+            &Sources::new(),
+        );
+        assert_eq!(draft.waves[0].items.len(), 1);
+        assert!(matches!(draft.waves[0].items[0].task, DraftTask::Check(_)));
+    }
+
+    #[test]
+    fn the_revision_follows_the_waves_and_their_sources_and_nothing_else() {
+        let yaml = "waves: [{name: a, members: [{manifests: {configMapRef: {namespace: n, name: c}}}]}]";
+        let source = |text: &str| {
+            Sources::from([(
+                ("n".to_owned(), "c".to_owned()),
+                Some(BTreeMap::from([("k".to_owned(), text.to_owned())])),
+            )])
+        };
+        let one = draft(&spec(yaml), &source("x")).revision;
+        assert_eq!(one, draft(&spec(&format!("suspend: true\n{yaml}")), &source("x")).revision);
+        assert_ne!(one, draft(&spec(yaml), &source("y")).revision);
+    }
+}

@@ -1,0 +1,136 @@
+//! YAML in, objects out, and words for what is wrong with it.
+
+use kube::core::DynamicObject;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Stage;
+
+/// An object of a manifest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// The object, with `apiVersion`, `kind` and a name.
+    pub object: DynamicObject,
+    /// When, inside its wave, it is applied.
+    pub stage: Stage,
+}
+
+/// What is wrong with a manifest, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The line, counted from one.
+    pub line: usize,
+    /// A clause that names the fault and the cure.
+    pub message: String,
+}
+
+/// Reads manifests: any number of documents, lists taken apart.
+///
+/// # Errors
+///
+/// The first fault, with its line. A manifest with a fault is not used at all: half of it would be a guess.
+pub fn parse(text: &str) -> Result<Vec<Manifest>, Problem> {
+    let starts = document_lines(text);
+    let mut manifests = Vec::new();
+    for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
+        let start = starts.get(number).copied().unwrap_or(1);
+        let value = Value::deserialize(document).map_err(|error| Problem {
+            // The parser finds at the end of the text what is missing before it.
+            line: error.location().map_or(start, |place| place.line().min(text.lines().count().max(1))),
+            message: syntax(&error.to_string()),
+        })?;
+        read(&value, start, &mut manifests)?;
+    }
+    Ok(manifests)
+}
+
+fn read(value: &Value, line: usize, manifests: &mut Vec<Manifest>) -> Result<(), Problem> {
+    let fault = |message: &str| Err(Problem { line, message: message.to_owned() });
+    if value.is_null() {
+        return Ok(());
+    }
+    let text = |field: &str| value.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
+        return fault("the document has no apiVersion and kind; every object needs both");
+    };
+    if kind == "List" && api_version == "v1" {
+        for item in value.get("items").and_then(Value::as_array).into_iter().flatten() {
+            read(item, line, manifests)?;
+        }
+        return Ok(());
+    }
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let stage = Stage::of(group, kind);
+    let Ok(object) = serde_json::from_value::<DynamicObject>(value.clone()) else {
+        return fault(&format!("metadata of this {kind} is not that of a Kubernetes object"));
+    };
+    match object.metadata.name.as_deref() {
+        Some(name) if !name.is_empty() => {}
+        _ if object.metadata.generate_name.is_some() => {
+            return fault(&format!("this {kind} has generateName; give it a name, so that it can be found again"));
+        }
+        _ => return fault(&format!("this {kind} has no metadata.name")),
+    }
+    manifests.push(Manifest { object, stage });
+    Ok(())
+}
+
+/// The lines on which the documents begin.
+fn document_lines(text: &str) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let mut starts = Vec::new();
+    let mut begin = 0;
+    for (number, line) in lines.iter().enumerate() {
+        if line.starts_with("---") {
+            // A separator before any content begins the first document; it does not end one.
+            if lines[begin..number].iter().any(is_content) || begin > 0 {
+                starts.push(begin + 1);
+            }
+            begin = number + 1;
+        }
+    }
+    starts.push(begin + 1);
+    starts
+}
+
+/// The parser's words without the place, which is told apart.
+fn syntax(words: &str) -> String {
+    let words = words.split(" at line ").next().unwrap_or(words);
+    format!("this is not YAML: {words}")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt;
+
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        parse(text).unwrap().iter().map(|manifest| manifest.object.name_any()).collect()
+    }
+
+    #[test]
+    fn documents_are_read_one_after_another_and_lists_are_taken_apart() {
+        let text = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n# nothing\n---\napiVersion: v1\nkind: List\n\
+                    items:\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n";
+        assert_eq!(names(text), ["a", "b"]);
+        assert_eq!(names(""), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_fault_is_told_with_its_line_and_the_cure() {
+        for (text, line, words) in [
+            ("a: [1", 1, "not YAML"),
+            ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: Pod\n", 5, "apiVersion and kind"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", 1, "no metadata.name"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {generateName: x-}\n", 1, "generateName"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: 7\n", 1, "not that of a Kubernetes object"),
+            ("just text", 1, "apiVersion and kind"),
+        ] {
+            let problem = parse(text).unwrap_err();
+            assert_eq!(problem.line, line, "{text:?}: {problem:?}");
+            assert!(problem.message.contains(words), "{text:?}: {problem:?}");
+        }
+    }
+}
