@@ -152,14 +152,14 @@ impl Sandboxes {
         }
     }
 
-    /// The names that are taken.
+    /// The names that are taken. What else lies in the directory is not ours.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(&self.dir)
             .into_iter()
             .flatten()
             .flatten()
             .filter_map(|e| e.file_name().into_string().ok())
-            .filter(|name| !name.starts_with('.'))
+            .filter(|name| !name.starts_with('.') && self.home(name).state().exists())
             .collect();
         names.sort();
         names
@@ -214,7 +214,12 @@ impl Sandboxes {
     /// It is being started, or a process does not end.
     pub(crate) fn remove(&self, sandbox: &Existing) -> anyhow::Result<()> {
         let (name, home) = (&sandbox.name, &sandbox.home);
-        let lock = File::open(home.lock()).with_context(|| format!("{name} has no lock"))?;
+        // One that lost its lock gets a new one: whoever starts one has it from the beginning.
+        let lock = match File::options().create(true).append(true).open(home.lock()) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).with_context(|| format!("Cannot lock sandbox {name}")),
+        };
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!(
@@ -253,8 +258,8 @@ impl Sandboxes {
     }
 
     /// Removes what interrupted commands left: drafts, remains, and sandboxes whose start was killed.
-    /// Returns the names of the latter.
-    pub(crate) fn sweep(&self) -> anyhow::Result<Vec<String>> {
+    /// Returns the latter by name, each with what came of it.
+    pub(crate) fn sweep(&self) -> Vec<(String, anyhow::Result<()>)> {
         for prefix in [".new-", ".old-"] {
             dirlock::sweep(&self.dir, prefix, |_| {});
         }
@@ -263,11 +268,10 @@ impl Sandboxes {
             if let Ok(Some(sandbox)) = self.find(&name)
                 && sandbox.health == Health::HalfStarted
             {
-                self.remove(&sandbox)?;
-                removed.push(name);
+                removed.push((name, self.remove(&sandbox)));
             }
         }
-        Ok(removed)
+        removed
     }
 
     fn home(&self, name: &str) -> Home {
