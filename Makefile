@@ -10,15 +10,19 @@ SANDBOX := $(CARGO) run --quiet --package sandbox --bin sandbox --
 help: ## List what can be made
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Root can also run nodes: without it their tests say that they did not run.
+# Root can also run nodes: without it their tests say that they did not run, and their parts are not built.
+ROOT := $(filter 0,$(shell id -u))
+
 setup: ## Install and build what tests need: system packages, Rust, a Kubernetes from Go modules
-	@hack/setup $(if $(filter 0,$(shell id -u)),--node)
-	@$(SANDBOX) build
+	@hack/setup $(if $(ROOT),--node)
+	@$(SANDBOX) build $(if $(ROOT),,etcd kubernetes)
 
 test: setup ## Run all tests, on one real Kubernetes control plane
-	$(SANDBOX) run -- $(CARGO) test --workspace
+	@SECONDS=0; $(SANDBOX) run -- $(CARGO) test --workspace && \
+	  echo "All tests passed in $$((SECONDS / 60)) min $$((SECONDS % 60)) s."
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows and generated files
+	@hack/setup
 	@hack/lint
 
 gen: ## Write the generated files anew: the reference pages
