@@ -282,11 +282,12 @@ async fn an_object_that_can_no_longer_be_read_is_left_alone_as_it_was() {
     let api: Api<kube::api::DynamicObject> = Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
     api.patch("odd", &PatchParams::default(), &Patch::Merge(&spoil)).await.unwrap();
     event(&stage, "odd", "Unreadable").await;
+    // A look at it that was under way is over before another notebook is written.
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
     proxy.take();
     stage.maps().delete("odd-monday", &DeleteParams::default()).await.unwrap();
     // What was deleted after it, in another notebook, is noticed and mended.
-    stage.write("diary", &[("monday", "rain")]).await;
-    stage.ready("diary").await;
     let lost = stage.maps().get("diary-monday").await.unwrap();
     stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
     eventually(&stage.maps(), "diary-monday", "back", |map| map.uid() != lost.uid()).await;
@@ -360,6 +361,30 @@ async fn a_write_in_flight_when_leadership_changes_cannot_undo_the_new_leaders()
     stage.ready("diary").await;
     let written = stage.maps().get("diary-monday").await.unwrap();
     assert_eq!(written.data.as_ref().unwrap()["text"], "third");
+    proxy.release(1);
+    proxy.until("the old write is refused", |passed| passed.iter().any(|p| p.writes() && p.code == Some(409))).await;
+    old.crash().await;
+    assert_eq!(stage.maps().get("diary-monday").await.unwrap().resource_version(), written.resource_version());
+    new.stop().await;
+}
+
+#[tokio::test]
+async fn a_creation_in_flight_when_leadership_changes_cannot_undo_the_new_leaders() {
+    let stage = Stage::new("converge").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    proxy.rule(|passed| {
+        if passed.method == "PATCH" && passed.path.ends_with("/diary-monday") { Fate::Hold } else { Fate::Pass }
+    });
+    let old = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "first")]).await;
+    proxy.until_held(1).await;
+    // The new leader writes the page, and then its second text.
+    let new = stage.run();
+    stage.ready("diary").await;
+    let edit = json!({"spec": {"pages": {"monday": "second"}}});
+    stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
+    stage.ready("diary").await;
+    let written = stage.maps().get("diary-monday").await.unwrap();
     proxy.release(1);
     proxy.until("the old write is refused", |passed| passed.iter().any(|p| p.writes() && p.code == Some(409))).await;
     old.crash().await;
