@@ -11,8 +11,8 @@ use opcore::plan::Target;
 use opcore::{Error, Plan, Write};
 use serde_json::json;
 
-use crate::proxy::{Fate, Proxy};
 use crate::stage::{Stage, gone, meddled, writes};
+use opcore_testing::proxy::{Fate, Proxy};
 
 fn claimant() -> Claimant {
     let owner = Owner { uid: "11111111-2222-3333-4444-555555555555".to_owned(), words: "Notebook/shop/a".to_owned() };

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 
 use crate::leading::{kubeconfig, led_by};
 use crate::process::Process;
-use crate::proxy::{Fate, Proxy};
 use crate::stage::{PATIENCE, Stage};
+use opcore_testing::proxy::{Fate, Proxy};
 
 const LEASE: Duration = Duration::from_secs(15);
 

@@ -1,30 +1,25 @@
 //! What the tests share: a control plane, an operator at work on it, and plans with names of their own.
 
-use std::fmt::Debug;
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, Config, CustomResourceExt, Resource, ResourceExt};
-use opcore::Context;
-use opcore::client::Shield;
-use opcore::controller::{Limits, Parts};
-use opcore::election::Leadership;
-use opcore::health::Health;
-use opcore::metrics::Metrics;
+use opcore_testing::running::{Running, Settings};
 use sandbox::Sandbox;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::OnceCell;
 use wave_orchestrator::api::v1alpha1::{WavePhase, WavePlan, WaveStatus};
 use wave_orchestrator::controller::WavePlans;
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use opcore_testing::PATIENCE;
+pub use opcore_testing::wait::{eventually, gone};
+
 pub const NAME: &str = "wave-orchestrator";
+
+/// An operator at work in this process.
+pub fn start(config: Config) -> Running {
+    Running::start(NAME, config, &[], Settings::default(), WavePlans::new)
+}
 
 /// A fresh namespace on a control plane.
 pub struct Stage {
@@ -46,8 +41,7 @@ impl Stage {
                 std::thread::spawn(move || {
                     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
                     runtime.unwrap().block_on(async move {
-                        let running = Running::start(config);
-                        running.task.await.unwrap();
+                        start(config).ended().await;
                     });
                 });
             })
@@ -59,7 +53,7 @@ impl Stage {
     pub async fn on(sandbox: &Sandbox, prefix: &str) -> Self {
         opcore::client::install_crypto_provider();
         let client = sandbox.client().await.unwrap();
-        install(&client).await;
+        opcore_testing::wait::install(&client, &WavePlan::crd()).await;
         let namespace = sandbox.namespace(prefix).await.unwrap();
         Self { client, config: sandbox.config().await.unwrap(), namespace }
     }
@@ -171,75 +165,4 @@ pub fn map(name: &str) -> String {
     format!(
         "{{manifests: {{namespace: NS, inline: '{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {{a: \"1\"}}}}'}}}}"
     )
-}
-
-async fn install(client: &Client) {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let name = WavePlan::crd_name();
-    api.patch(name, &PatchParams::apply("tests").force(), &Patch::Apply(&WavePlan::crd())).await.unwrap();
-    let established = await_condition(api, name, conditions::is_crd_established());
-    tokio::time::timeout(PATIENCE, established).await.expect("the CRD is established").unwrap();
-}
-
-/// Waits, by watch, until an object fulfils a condition; fails with the object as it was last.
-pub async fn eventually<K>(api: &Api<K>, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let wait = await_condition(api.clone(), name, |object: Option<&K>| object.is_some_and(&condition));
-    let Ok(found) = tokio::time::timeout(PATIENCE, wait).await else {
-        panic!("{name} is not {what}; it is {:#?}", api.get_opt(name).await)
-    };
-    found.unwrap().expect("the condition wants an object")
-}
-
-pub async fn gone<K>(api: &Api<K>, name: &str, uid: &str)
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let wait = await_condition(api.clone(), name, conditions::is_deleted(uid));
-    let left = tokio::time::timeout(PATIENCE, wait).await;
-    assert!(left.is_ok(), "{name} is not gone; it is {:#?}", api.get_opt(name).await);
-}
-
-/// An operator at work in this process.
-pub struct Running {
-    stop: watch::Sender<bool>,
-    task: JoinHandle<()>,
-    pub metrics: Metrics,
-}
-
-impl Running {
-    pub fn start(config: Config) -> Self {
-        let (stop, stopping) = watch::channel(false);
-        let metrics = Metrics::new(opcore::build_info!()).unwrap();
-        let deadline = Duration::from_secs(10);
-        let shield = Shield { leadership: Leadership::unquestioned(), metrics: metrics.clone(), deadline };
-        let context = Context::new(Parts {
-            client: shield.client(config).unwrap(),
-            operator: NAME.to_owned(),
-            namespaces: Vec::new(),
-            limits: Limits::default(),
-            metrics: metrics.clone(),
-            health: Health::default(),
-            stopping,
-        });
-        let task = tokio::spawn(async move {
-            let plans = WavePlans::new(&context);
-            context.controller(plans).await.unwrap();
-        });
-        Self { stop, task, metrics }
-    }
-
-    /// Ends it in good order.
-    pub async fn stop(self) {
-        self.stop.send_replace(true);
-        tokio::time::timeout(PATIENCE, self.task).await.expect("it stops when asked").unwrap();
-    }
-
-    /// Ends it as a crash would: nothing more is written, not even what was begun.
-    pub async fn crash(self) {
-        self.task.abort();
-        let _ = self.task.await;
-    }
 }
