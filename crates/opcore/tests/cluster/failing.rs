@@ -206,10 +206,7 @@ async fn telling_a_failure_has_a_deadline_too() {
     let stage = Stage::new("fail").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let mut hang = true;
-    proxy.rule(move |passed| match passed.writes() && passed.path.ends_with("/status") {
-        true if std::mem::take(&mut hang) => Fate::Hang,
-        _ => Fate::Pass,
-    });
+    proxy.rule(move |passed| if of_status(passed) && std::mem::take(&mut hang) { Fate::Hang } else { Fate::Pass });
     let limits = Limits { reconcile: Duration::from_secs(1), ..Limits::default() };
     let settings = Settings { limits, request_deadline: Duration::from_mins(10) };
     let running = start(Fickle::default(), proxy.config(), &stage.namespace, settings);

@@ -42,9 +42,8 @@ async fn until(address: SocketAddr, path: &str, code: u16, part: &str) {
             tokio::task::yield_now().await;
         }
     };
-    if tokio::time::timeout(PATIENCE, answers).await.is_err() {
-        panic!("{path} is not {code} with {part:?}; it is {:?}", get(address, path).await);
-    }
+    let answered = tokio::time::timeout(PATIENCE, answers).await;
+    assert!(answered.is_ok(), "{path} is not {code} with {part:?}; it is {:?}", get(address, path).await);
 }
 
 #[tokio::test]
