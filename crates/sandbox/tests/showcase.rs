@@ -1,5 +1,5 @@
 //! Everything at once, as a person uses it: a node, an application behind an Ingress, metrics, images, git; and
-//! nothing is left of it.
+//! nothing is left of it. Traefik and Prometheus take minutes to build: `make e2e` runs this.
 
 mod support;
 

@@ -21,6 +21,9 @@ pub fn start(config: Config) -> Running {
     Running::start(NAME, config, &[], Settings::default(), WavePlans::new)
 }
 
+/// The one operator that works for all tests of this program.
+static OPERATOR: OnceCell<()> = OnceCell::const_new();
+
 /// A fresh namespace on a control plane.
 pub struct Stage {
     pub client: Client,
@@ -33,7 +36,6 @@ impl Stage {
     pub async fn new(prefix: &str) -> Self {
         let sandbox = Sandbox::shared().await.expect("a control plane");
         let stage = Self::on(sandbox, prefix).await;
-        static OPERATOR: OnceCell<()> = OnceCell::const_new();
         OPERATOR
             .get_or_init(|| async {
                 let config = stage.config.clone();
@@ -102,13 +104,35 @@ impl Stage {
         self.plans().patch(&self.name(), &params, &Patch::Apply(&plan)).await
     }
 
+    /// What `kubectl` says to someone who wants to create this plan.
+    pub async fn kubectl_create(&self, spec: &str) -> String {
+        let sandbox = Sandbox::shared().await.unwrap();
+        let spec: Value = serde_yaml::from_str(&spec.replace("NS", &self.namespace)).unwrap();
+        let plan = json!({
+            "apiVersion": "waves.opcore.dev/v1alpha1", "kind": "WavePlan", "metadata": { "name": self.name() }, "spec": spec,
+        });
+        let mut kubectl = tokio::process::Command::new(sandbox.bin("kubectl").expect("kubectl"))
+            .args(["create", "--dry-run=server", "-f", "-", "--kubeconfig"])
+            .arg(sandbox.kubeconfig())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = kubectl.stdin.take().unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut input, plan.to_string().as_bytes()).await.unwrap();
+        drop(input);
+        let said = kubectl.wait_with_output().await.unwrap();
+        String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned()
+    }
+
     pub async fn annotate(&self, key: &str, value: &str) {
         let patch = json!({ "metadata": { "annotations": { key: value } } });
         self.plans().patch(&self.name(), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
     pub async fn ready(&self) -> WavePlan {
-        self.until("ready", |plan| is_ready(plan)).await
+        self.until("ready", is_ready).await
     }
 
     /// Waits until this test's plan is as it should be, for its present spec.
