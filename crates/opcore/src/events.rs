@@ -29,7 +29,7 @@ impl Events {
             type_: if note.warning { EventType::Warning } else { EventType::Normal },
             reason: cut(&note.reason, LONGEST_REASON).to_owned(),
             note: Some(cut(&note.message, LONGEST_NOTE).to_owned()).filter(|note| !note.is_empty()),
-            action: "Reconcile".to_owned(),
+            action: note.part.as_deref().map_or("Reconcile", |part| cut(part, LONGEST_REASON)).to_owned(),
             secondary: None,
         };
         if let Err(error) = self.0.publish(&event, about).await {
@@ -41,7 +41,8 @@ impl Events {
 /// The change of `Ready` between two statuses, if there is one, as an Event.
 pub fn of_transition(old: &[Condition], new: &[Condition]) -> Option<Note> {
     let ready = transitions(old, new).into_iter().find(|condition| condition.type_ == READY)?;
-    Some(Note { warning: is_true(new, STALLED), reason: ready.reason.clone(), message: ready.message.clone() })
+    let note = Note::normal(ready.reason.clone(), ready.message.clone());
+    Some(Note { warning: is_true(new, STALLED), ..note })
 }
 
 #[cfg(test)]

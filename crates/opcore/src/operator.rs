@@ -134,4 +134,26 @@ pub struct Note {
     pub reason: String,
     /// A sentence.
     pub message: String,
+    /// The part of the object that it is about, if not the whole: Events of the same reason are otherwise counted as
+    /// one.
+    pub part: Option<String>,
+}
+
+impl Note {
+    /// Something that is worth knowing.
+    pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { warning: false, reason: reason.into(), message: message.into(), part: None }
+    }
+
+    /// Something that someone should have a look at.
+    pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { warning: true, ..Self::normal(reason, message) }
+    }
+
+    /// The same, about a part of the object.
+    #[must_use]
+    pub fn about(mut self, part: impl Into<String>) -> Self {
+        self.part = Some(part.into());
+        self
+    }
 }

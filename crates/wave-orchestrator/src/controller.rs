@@ -54,6 +54,7 @@ impl Operator for WavePlans {
     fn conclude(&self, plan: &WavePlan, _status: &mut WavePlanStatus, done: &Done, now: Timestamp) {
         let name: PlanName = plan.name_any().into();
         let mut index = self.live.index();
+        let mut wake = Vec::new();
         for outcome in &done.outcomes {
             match outcome {
                 Outcome::Applied { object, changed } => {
@@ -61,13 +62,15 @@ impl Operator for WavePlans {
                     if let Some(types) = &object.types {
                         let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
                         let kind = GroupKind { group: group.to_owned(), kind: types.kind.clone() };
-                        index.applied(&kind, &value, *changed, now);
+                        wake.extend(index.applied(&kind, &value, *changed, now));
                     }
                 }
                 Outcome::Refused(refusal) => index.refused(&name, refusal),
                 _ => {}
             }
         }
+        drop(index);
+        self.live.wake(&wake);
     }
 
     fn forget(&self, plan: &Key) {

@@ -180,6 +180,8 @@ pub struct Item {
     pub scope: Option<ScopeId>,
     /// Whether an object of its kind that has no status is one that no controller has seen.
     pub has_status: bool,
+    /// Whether a health check says what readiness means for it.
+    pub checked: bool,
 }
 
 /// Which object, or objects.
@@ -315,7 +317,15 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
             // It cannot be applied before its kind is there, but it is known that it is wanted.
             DraftTask::Apply(object) => Task::Apply(wanted(unserved(item), object, claimant)?),
         };
-        return Ok(Item { member: item.member, stage: item.stage, subject, task, scope: None, has_status: true });
+        return Ok(Item {
+            member: item.member,
+            stage: item.stage,
+            subject,
+            task,
+            scope: None,
+            has_status: true,
+            checked: item.checked,
+        });
     };
     let namespace = match &subject {
         Subject::One(id) => id.namespace.clone(),
@@ -330,7 +340,15 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
             (Task::Apply(wanted(resource.clone(), &object, claimant)?), ScopeId::of_ours(resource))
         }
     };
-    Ok(Item { member: item.member, stage: item.stage, subject, task, scope: Some(scope), has_status: *has_status })
+    Ok(Item {
+        member: item.member,
+        stage: item.stage,
+        subject,
+        task,
+        scope: Some(scope),
+        has_status: *has_status,
+        checked: item.checked,
+    })
 }
 
 fn unserved(item: &DraftItem) -> ApiResource {

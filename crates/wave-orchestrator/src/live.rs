@@ -129,7 +129,8 @@ impl Live {
             }
             // Not remembered: it may come at any moment.
             Err(kube::Error::Discovery(_)) => Ok(Served::No),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Served::No),
+            // Of a group that it does not have at all, in plain text.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Served::No),
             Err(error) => Err(error.into()),
         }
     }
@@ -330,7 +331,8 @@ impl Live {
         }
     }
 
-    fn wake(&self, plans: &Wake) {
+    /// Has these plans looked at.
+    pub fn wake(&self, plans: &Wake) {
         if let Some(wakes) = self.wakes.get() {
             for plan in plans {
                 wakes.wake(&Key { namespace: None, name: plan.to_string() });

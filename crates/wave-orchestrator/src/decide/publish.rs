@@ -162,27 +162,27 @@ pub(super) fn notes(old: &WavePlanStatus, new: &WavePlanStatus, requests: &Reque
     let unknown: Vec<&str> = requests.unknown(|name| new.wave(name).is_some()).collect();
     if !unknown.is_empty() && old.handled != new.handled {
         let message = format!("An annotation names {}, which is no wave of this plan.", unknown.join(", "));
-        notes.push(Note { warning: true, reason: "UnknownWave".to_owned(), message });
+        notes.push(Note::warning("UnknownWave", message));
     }
     for wave in &new.waves {
         let before = old.wave(&wave.name).filter(|_| same_rollout).map(|was| was.phase);
         if before == Some(wave.phase) {
             continue;
         }
-        let (warning, reason, message) = match wave.phase {
-            WavePhase::Running => (false, "WaveStarted", format!("Wave {} started.", wave.name)),
+        let note = match wave.phase {
+            WavePhase::Running => Note::normal("WaveStarted", format!("Wave {} started.", wave.name)),
             WavePhase::Ready => {
                 let took = wave.duration.unwrap_or_default();
-                (false, "WaveReady", format!("Wave {} is ready after {took}.", wave.name))
+                Note::normal("WaveReady", format!("Wave {} is ready after {took}.", wave.name))
             }
-            WavePhase::Failed | WavePhase::TimedOut => {
-                let reason = if wave.phase == WavePhase::Failed { "WaveFailed" } else { "WaveTimedOut" };
-                (true, reason, trouble_words(&[wave]))
+            WavePhase::Failed => Note::warning("WaveFailed", trouble_words(&[wave])),
+            WavePhase::TimedOut => Note::warning("WaveTimedOut", trouble_words(&[wave])),
+            WavePhase::Skipped => {
+                Note::normal("WaveSkipped", format!("Wave {} is passed over, as was asked.", wave.name))
             }
-            WavePhase::Skipped => (false, "WaveSkipped", format!("Wave {} is passed over, as was asked.", wave.name)),
             _ => continue,
         };
-        notes.push(Note { warning, reason: reason.to_owned(), message });
+        notes.push(note.about(wave.name.as_str()));
     }
     notes
 }

@@ -139,6 +139,6 @@ impl<'a> Scene<'a> {
             return None;
         }
         let message = format!("{} is taken down; {}.", super::words(self.plan), kept_words(&self.kept));
-        Some(Note { warning: true, reason: "Kept".to_owned(), message })
+        Some(Note::warning("Kept", message))
     }
 }

@@ -389,6 +389,19 @@ fn a_wave_that_is_no_longer_ready_runs_again_and_its_dependants_stay_as_they_are
 }
 
 #[test]
+fn what_nobody_has_looked_at_yet_changes_nothing_that_is_published() {
+    let mut fleet = Play::fleet();
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    let published = fleet.plan.status.clone();
+    fleet.pass(60).unready("services").look("services").unread = 1;
+    assert_eq!(Some(decide(&fleet.plan, &fleet.seen, fleet.now).status), published);
+}
+
+#[test]
 fn mere_progress_is_written_at_most_every_five_seconds_and_time_alone_never() {
     let mut fleet = Play::fleet();
     fleet.look("infrastructure-core").total = 100;

@@ -76,6 +76,10 @@ impl Board<'_> {
         let nothing = WaveLook::default();
         let look = self.seen.look.waves.get(number).unwrap_or(&nothing);
         let probes = self.seen.probes.get(number).map_or(&[][..], Vec::as_slice);
+        if look.unread > 0 && was.started_at.is_some() && self.same_rollout {
+            // As after a restart: what is published is the best that is known.
+            return was.clone();
+        }
         let case = Case { board: self, wave, was, look, probes };
         let mut now = case.counted();
         let problem = self.graph.broken.get(&number).or(look.problem.as_ref());

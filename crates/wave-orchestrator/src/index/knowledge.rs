@@ -15,6 +15,9 @@ use crate::render::Check;
 /// The annotation by which Flux is asked to reconcile now.
 pub(crate) const FLUX_REQUEST: &str = "reconcile.fluxcd.io/requestedAt";
 
+/// The reasons for which a status is not believed yet, because it may be from before our own write.
+const FENCED: [&str; 2] = ["StatusNotRenewed", "OutdatedView"];
+
 /// Where an object stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
@@ -183,12 +186,22 @@ impl Known {
                 }
                 self.judge(item, object, now);
             }
-            Task::Check(check) => self.standing = checked(check, object),
+            Task::Check(check) => {
+                // Only the fence is asked: whether the status can be believed at all.
+                self.judge(item, object, now);
+                if !matches!(&self.standing, Standing::Waiting { reason, .. } if FENCED.contains(&reason.as_str())) {
+                    (self.standing, self.recheck) = (checked(check, object), None);
+                }
+            }
         }
         !before.is_like(&self.clone_facts(item))
     }
 
     fn judge(&mut self, item: &Item, object: &Value, now: Timestamp) {
+        if item.checked {
+            self.standing = Standing::Ready;
+            return;
+        }
         let options = Options { fence: self.fence.clone(), status_expected: item.has_status, ..Options::default() };
         let verdict = readiness::with(object, &options, now);
         if matches!(verdict.state, State::Ready | State::Failed) {

@@ -62,6 +62,8 @@ pub struct WaveLook {
     pub problem: Option<String>,
     /// How many items it has.
     pub total: usize,
+    /// How many of them nobody has looked at yet.
+    pub unread: usize,
     /// How many of them are ready.
     pub ready: usize,
     /// How many of them failed.
@@ -139,6 +141,7 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
     WaveLook {
         problem: wave.problem.clone(),
         total: tally.total(),
+        unread: tally.unread.len(),
         ready: tally.total() - tally.unready.len(),
         failed: tally.failed.len(),
         not_ready: tally.failed.iter().chain(slow).take(NAMED).filter_map(|n| not_ready(item(n)?, tally, *n)).collect(),

@@ -275,7 +275,7 @@ impl Index {
     }
 
     /// An object was applied, and this is what the API server answered: the watch will tell the same, later.
-    pub fn applied(&mut self, kind: &GroupKind, object: &Value, changed: bool, now: Timestamp) {
+    pub fn applied(&mut self, kind: &GroupKind, object: &Value, changed: bool, now: Timestamp) -> Wake {
         let id = id_of(kind, object);
         if changed && let Some(fence) = Fence::after(None, object, now, opcore::readiness::SETTLE) {
             for place in self.by_object.get(&id).into_iter().flatten() {
@@ -284,7 +284,7 @@ impl Index {
                 }
             }
         }
-        self.seen(kind, object, now);
+        self.seen(kind, object, now)
     }
 
     /// A plan's write of an object was refused.

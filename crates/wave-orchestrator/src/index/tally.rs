@@ -22,6 +22,8 @@ pub(super) enum Tallied {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     known: Vec<Known>,
+    /// Items that nobody has looked at yet.
+    pub(super) unread: BTreeSet<usize>,
     /// Items that are not ready, in the order in which they start.
     pub(super) unready: BTreeSet<usize>,
     pub(super) failed: BTreeSet<usize>,
@@ -124,6 +126,7 @@ impl Tally {
 
     fn count(&mut self, number: usize, item: &Item) {
         let Some(known) = self.known.get(number) else { return };
+        set(&mut self.unread, number, known.is_unread());
         set(&mut self.unready, number, !known.is_ready(item));
         set(&mut self.failed, number, known.standing.is_failed() && known.is_current(item));
         set(&mut self.due, number, known.is_due(item));

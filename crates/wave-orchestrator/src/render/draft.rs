@@ -54,6 +54,8 @@ pub struct DraftItem {
     pub subject: DraftSubject,
     /// What is done with it.
     pub task: DraftTask,
+    /// Whether a health check of the same wave says what readiness means for it: its own word does not count.
+    pub checked: bool,
 }
 
 /// Which object, or objects.
@@ -132,16 +134,18 @@ fn items(wave: &Wave, sources: &Sources) -> Result<Vec<DraftItem>, String> {
                 kind: reference.kind.clone(),
                 subject: DraftSubject::Named { namespace: reference.namespace.clone(), name: reference.name.clone() },
                 task: DraftTask::Observe(member.mode()),
+                checked: false,
             }),
             (None, Some(manifests)) => items.extend(applied(&wave.name, number, &place, manifests, sources)?),
             _ => return Err(format!("{place} needs either ref or manifests")),
         }
     }
-    // Who says in CEL what readiness means overrules what the object itself would say.
-    items.retain(|item| {
-        let is_applied = matches!(item.task, DraftTask::Apply(_));
-        is_applied || !checks.iter().any(|check| names_the_same(item, check))
-    });
+    // Who says in CEL what readiness means overrules what the object itself would say. What is asked of Flux, or
+    // applied, is still asked and applied.
+    for item in &mut items {
+        item.checked = checks.iter().any(|check| names_the_same(item, check));
+    }
+    items.retain(|item| !(item.checked && matches!(item.task, DraftTask::Observe(Mode::Observe))));
     items.extend(checks);
     match wave.parallelism {
         Parallelism::Concurrent => items.sort_by_key(|item| (item.stage, item.member)),
@@ -177,6 +181,7 @@ fn applied(
                 kind,
                 subject: DraftSubject::Named { namespace: object.namespace(), name: object.name_any() },
                 task: DraftTask::Apply(Box::new(object)),
+                checked: false,
             });
         }
     }
@@ -234,6 +239,7 @@ fn check_of(number: usize, members: usize, check: &HealthCheck) -> Result<DraftI
         kind: target.kind.clone(),
         subject,
         task: DraftTask::Check(Arc::new(Check { ready, failed })),
+        checked: false,
     })
 }
 

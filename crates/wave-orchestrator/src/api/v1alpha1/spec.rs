@@ -48,7 +48,7 @@ pub struct WavePlanSpec {
     pub profiles: BTreeMap<String, Profile>,
 
     /// The waves. Their order here does not matter; their dependencies do.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(length(min = 1, max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub waves: Vec<Wave>,
 
@@ -203,7 +203,7 @@ pub struct Wave {
 
     /// The waves that must be ready before this one starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["wave".into()]))]
     pub depends_on: Vec<Dependency>,
 
@@ -217,12 +217,12 @@ pub struct Wave {
 
     /// What it consists of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 10_000))]
+    #[schemars(length(max = 1000))]
     pub members: Vec<Member>,
 
     /// What readiness means for objects that do not say so themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = 64))]
     pub health_checks: Vec<HealthCheck>,
 
     /// Endpoints that must answer, asked once everything else in the wave is ready.
