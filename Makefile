@@ -19,14 +19,16 @@ setup: ## Install and build what is needed: system packages, Rust, a Kubernetes 
 
 test: setup ## Run all tests on one real Kubernetes control plane, and as root the quick scenarios on a node
 	@$(SANDBOX) build
-	$(SANDBOX) run -- $(CARGO) test --workspace --exclude e2e
-	$(CARGO) test --package e2e --lib --test quick
+	@SECONDS=0; $(SANDBOX) run -- $(CARGO) test --workspace --exclude e2e && \
+	  $(CARGO) test --package e2e --lib --test quick && \
+	  echo "All tests passed in $$((SECONDS / 60)) min $$((SECONDS % 60)) s."
 
 e2e: setup ## Play all scenarios on a real node; needs root
 	@$(SANDBOX) build kubernetes-node coredns pause helm
 	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
+	@hack/setup
 	@hack/lint
 
 gen: ## Write the generated files anew: the reference pages, the charts' kinds and values

@@ -4,7 +4,8 @@
 //!
 //! - Before an object is applied or deleted, [`crate::ownership`] is asked; what is not ours is refused, with words for
 //!   the status. A field is forced only on our own object, and only against a person's `kubectl`.
-//! - An apply that would change nothing is not sent.
+//! - An apply that would change nothing is not sent. One that is names the version that was judged, or that there was none:
+//!   it never lands on what another wrote since.
 //! - A delete names the UID and the resourceVersion that were judged: a successor of the same name, or an object that
 //!   changed hands in between, survives. An object that is already gone is a success.
 //! - Every write can be repeated: an answer that was lost after the commit does no harm.

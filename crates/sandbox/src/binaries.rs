@@ -9,7 +9,7 @@ use crate::cache::Cache;
 use crate::catalogue::Catalogue;
 use crate::node::requirements;
 use crate::progress::Progress;
-use crate::{Options, parts};
+use crate::{Options, Part, parts};
 
 /// The programs of a control plane, and the one that people talk to it with.
 pub(crate) const CONTROL_PLANE: [&str; 5] =
@@ -34,8 +34,17 @@ impl Binaries {
             requirements::check()?;
         }
         let of_node = NODE.into_iter().filter(|_| options.node);
-        let of_parts = options.with.iter().flat_map(|part| part.definition().programs).copied();
+        let of_parts = programs(&options.with);
         Self::ensure(CONTROL_PLANE.into_iter().chain(of_node).chain(of_parts), progress).await
+    }
+
+    /// Those of parts that are added to a sandbox which runs: its own programs stay as they are.
+    ///
+    /// # Errors
+    /// One cannot be built, or this machine cannot run a part.
+    pub(crate) async fn for_parts(parts: &[Part], node: bool, progress: Progress) -> anyhow::Result<Self> {
+        parts::check(parts, node)?;
+        Self::ensure(programs(parts), progress).await
     }
 
     /// Those of these names.
@@ -105,6 +114,10 @@ impl From<BTreeMap<String, PathBuf>> for Binaries {
     fn from(files: BTreeMap<String, PathBuf>) -> Self {
         Self(files)
     }
+}
+
+fn programs(parts: &[Part]) -> impl Iterator<Item = &'static str> {
+    parts.iter().flat_map(|part| part.definition().programs).copied()
 }
 
 /// The directory that envtest's users know.

@@ -23,6 +23,8 @@ use crate::progress::{Progress, Step};
 
 /// How the names of directories begin in which a build goes on.
 const WORKSHOP: &str = ".building-";
+/// The prefix of directories in which a damaged entry is taken away.
+const BIN: &str = ".damaged-";
 
 /// The directory that holds the entries.
 #[derive(Clone, Debug)]
@@ -205,7 +207,9 @@ impl Cache {
         step: &mut Step,
     ) -> anyhow::Result<()> {
         let parent = self.dir.join("components");
-        dirlock::sweep(&parent, WORKSHOP, |_| {});
+        for prefix in [WORKSHOP, BIN] {
+            dirlock::sweep(&parent, prefix, |_| {});
+        }
         let open = Permissions::from_mode(0o755);
         let workshop = tempfile::Builder::new().prefix(WORKSHOP).permissions(open).tempdir_in(parent)?;
         let lock = dirlock::take(workshop.path())?;
@@ -225,7 +229,7 @@ impl Cache {
 
     /// Takes an entry away: first its name, so that it is never seen half removed.
     fn discard(&self, entry: &Path) -> anyhow::Result<()> {
-        let bin = tempfile::Builder::new().prefix(".damaged-").tempdir_in(self.dir.join("components"))?;
+        let bin = tempfile::Builder::new().prefix(BIN).tempdir_in(self.dir.join("components"))?;
         fs::rename(entry, bin.path().join("entry")).with_context(|| format!("Cannot remove {}", entry.display()))
     }
 }

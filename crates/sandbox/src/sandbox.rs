@@ -8,9 +8,11 @@ use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, Config};
+use sha2::{Digest, Sha256};
 use tokio::sync::{OnceCell, oneshot};
 
 use crate::binaries::Binaries;
+use crate::catalogue::hex;
 use crate::control_plane::{ControlPlane, Nobody};
 use crate::home::Home;
 use crate::image::{self, Image, Layout};
@@ -355,17 +357,29 @@ where
     receive.await.context("The start of the sandbox panicked")?
 }
 
-/// Machine, process and its start, as a label value.
+/// Where process numbers count, process and its start, as a label value.
 fn this_run() -> String {
     let start = ProcessId::of(std::process::id()).map_or(0, |id| id.started());
-    format!("{}.{}.{start}", machine(), std::process::id())
+    format!("{}.{}.{start}", here(), std::process::id())
 }
 
-fn machine() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let name = name.trim_matches('-');
-    if name.is_empty() { "unnamed".to_owned() } else { name.chars().take(30).collect() }
+/// Where the numbers of processes mean the same as here: this boot of this machine, in this pid namespace. Two containers
+/// may have the same host name, and then the processes of one do not exist for the other.
+fn here() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let mut digest = Sha256::new();
+    digest.update(boot.trim());
+    digest.update(namespace.as_os_str().as_encoded_bytes());
+    hex(&digest.finalize())[..16].to_owned()
+}
+
+/// Whether the process of a run is known to be gone; of one from elsewhere nothing is known.
+fn has_ended(run: &str) -> bool {
+    run.strip_prefix(&format!("{}.", here()))
+        .and_then(|rest| rest.split_once('.'))
+        .and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse::<u64>().ok()?)))
+        .is_some_and(|(pid, start)| ProcessId::of(pid).is_none_or(|now| now.started() != start))
 }
 
 /// Best effort: a run that could not clean up is no reason for the next one to fail.
@@ -378,13 +392,23 @@ async fn remove_namespaces_of_ended_runs(client: &Client) {
         let Some(run) = namespace.metadata.labels.as_ref().and_then(|l| l.get(OWNER_LABEL)) else {
             continue;
         };
-        let ended = run
-            .strip_prefix(&format!("{}.", machine()))
-            .and_then(|rest| rest.split_once('.'))
-            .and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse::<u64>().ok()?)))
-            .is_some_and(|(pid, start)| ProcessId::of(pid).is_none_or(|now| now.started() != start));
-        if let (true, Some(name)) = (ended, &namespace.metadata.name) {
+        if let (true, Some(name)) = (has_ended(run), &namespace.metadata.name) {
             let _ = api.delete(name, &DeleteParams::background()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_ended_only_when_its_process_can_be_seen_from_here_and_is_gone() {
+        let (here, this) = (here(), std::process::id());
+        assert!(this_run().len() <= 63 && this_run().starts_with(&here), "{}", this_run());
+        assert!(!has_ended(&this_run()), "this one runs");
+        assert!(has_ended(&format!("{here}.{this}.1")), "another had this number before");
+        assert!(!has_ended(&format!("0123456789abcdef.{this}.1")), "another container, perhaps of the same host name");
+        assert!(!has_ended("nonsense"));
     }
 }

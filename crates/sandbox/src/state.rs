@@ -102,7 +102,9 @@ impl Existing {
     /// Somebody else holds it.
     pub(crate) fn hold(&self) -> anyhow::Result<File> {
         let name = &self.name;
-        let lock = File::open(self.home.lock()).with_context(|| format!("{name} has no lock"))?;
+        // One that lost its lock gets a new one: whoever starts one has it from the beginning.
+        let lock = File::options().create(true).append(true).open(self.home.lock());
+        let lock = lock.with_context(|| format!("Cannot lock sandbox {name}"))?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => bail!(
@@ -182,14 +184,14 @@ impl Sandboxes {
         }
     }
 
-    /// The names that are taken.
+    /// The names that are taken. What else lies in the directory is not ours.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(&self.dir)
             .into_iter()
             .flatten()
             .flatten()
             .filter_map(|e| e.file_name().into_string().ok())
-            .filter(|name| !name.starts_with('.'))
+            .filter(|name| !name.starts_with('.') && self.home(name).state().exists())
             .collect();
         names.sort();
         names
@@ -241,6 +243,9 @@ impl Sandboxes {
     /// It is being started, or a process does not end.
     pub(crate) fn remove(&self, sandbox: &Existing) -> anyhow::Result<()> {
         let (name, home) = (&sandbox.name, &sandbox.home);
+        if !home.dir().exists() {
+            return Ok(());
+        }
         let lock = sandbox.hold()?;
         // Somebody may have removed it, and even made a new one, since it was looked at.
         let same = |path: PathBuf| {
@@ -271,8 +276,8 @@ impl Sandboxes {
     }
 
     /// Removes what interrupted commands left: drafts, remains, and sandboxes whose start was killed.
-    /// Returns the names of the latter.
-    pub(crate) fn sweep(&self) -> anyhow::Result<Vec<String>> {
+    /// Returns the latter by name, each with what came of it.
+    pub(crate) fn sweep(&self) -> Vec<(String, anyhow::Result<()>)> {
         for prefix in [".new-", ".old-"] {
             dirlock::sweep(&self.dir, prefix, |_| {});
         }
@@ -281,11 +286,10 @@ impl Sandboxes {
             if let Ok(Some(sandbox)) = self.find(&name)
                 && sandbox.health == Health::HalfStarted
             {
-                self.remove(&sandbox)?;
-                removed.push(name);
+                removed.push((name, self.remove(&sandbox)));
             }
         }
-        Ok(removed)
+        removed
     }
 
     fn home(&self, name: &str) -> Home {

@@ -357,3 +357,38 @@ fn doctor_says_what_is_missing_and_how_to_get_it() -> anyhow::Result<()> {
     ensure!(!cache.exists(), "a look changes nothing");
     Ok(())
 }
+
+#[test]
+fn one_that_cannot_be_stopped_keeps_no_other() -> anyhow::Result<()> {
+    let user = User::new()?;
+    // Neither is one: what has no state is not looked at, and what has no name for a sandbox cannot be.
+    fs::create_dir_all(user.state().join("lost+found"))?;
+    fs::create_dir_all(user.state().join("Not A Name"))?;
+    fs::write(user.state().join("Not A Name/state.json"), "{}")?;
+    fs::create_dir_all(user.state().join("broken"))?;
+    fs::write(user.state().join("broken/state.json"), "{}")?;
+    let answer = user.run("down --all")?;
+    ensure!(answer.out == "Sandbox broken is gone.\n", "{}{}", answer.out, answer.err);
+    ensure!(answer.refusal()?.contains("\"Not A Name\" cannot be the name of a sandbox"));
+    ensure!(user.state().join("lost+found").exists());
+    Ok(())
+}
+
+#[test]
+fn programs_that_are_given_are_used() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let given = user.dir.path().join("given");
+    fs::create_dir(&given)?;
+    let which = "for program in etcd kube-apiserver kubectl; do command -v $program; done";
+    let cached = answer(&mut user.command(["run", "--", "sh", "-c", which]))?.good()?;
+    let cached: Vec<&Path> = cached.lines().map(Path::new).collect();
+    for program in &cached[..2] {
+        std::os::unix::fs::symlink(program, given.join(program.file_name().context("it has a name")?))?;
+    }
+    let mut command = user.command(["run", "--", "sh", "-c", which]);
+    let found = answer(command.env("KUBEBUILDER_ASSETS", &given))?.good()?;
+    let found: Vec<&Path> = found.lines().map(Path::new).collect();
+    ensure!(found[..2] == [given.join("etcd"), given.join("kube-apiserver")], "{found:?}");
+    ensure!(found[2] == cached[2], "what is not given comes from the cache: {found:?}");
+    Ok(())
+}

@@ -268,7 +268,7 @@ fn opentofu_plans_applies_and_destroys_and_parts_are_added_to_a_sandbox_that_run
 
     // A registry comes later, once.
     let said = user.good("registry")?;
-    let address = said.lines().find_map(|line| line.strip_prefix("OPCORE_REGISTRY=")).context(said.clone())?.to_owned();
+    let address = said.trim().strip_prefix("OPCORE_REGISTRY=").context(said.clone())?.to_owned();
     ensure!(http(&address, "GET /v2/", &[], b"")?.0.starts_with("HTTP/1.0 200"));
     ensure!(user.good("registry")?.trim() == format!("OPCORE_REGISTRY={address}"));
     let said = user.good("up --with git,registry")?;

@@ -294,9 +294,9 @@ const BREATH: Duration = Duration::from_secs(1);
 /// keep a worker, and the API server, busy without end.
 fn appointment<O: Operator>(shared: &Shared<O>, key: &Key, next: Next) -> Option<Instant> {
     let now = shared.context.now();
-    let hurries = matches!(next, Next::At(at) if at <= now);
+    let is_past = matches!(next, Next::At(at) if at <= now);
     let mut hurried = shared.hurried.lock().unwrap_or_else(PoisonError::into_inner);
-    if !hurries {
+    if !is_past {
         hurried.remove(key);
     } else if !hurried.insert(key.clone()) {
         return Some(Instant::now() + BREATH);

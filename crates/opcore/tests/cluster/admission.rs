@@ -62,7 +62,7 @@ fn keeping(stage: &Stage, policy: Policy) -> watch::Sender<bool> {
 fn keeping_all(stage: &Stage, policies: Vec<Policy>) -> watch::Sender<bool> {
     let (stop, stopping) = watch::channel(false);
     let operator = format!("{}-operator", stage.namespace);
-    let context = context(&operator, stage.config.clone(), &stage.namespace, Settings::default(), stopping);
+    let context = context(&operator, stage.config.clone(), &[&stage.namespace], Settings::default(), stopping);
     tokio::spawn(async move { keep(&context, &policies).await.unwrap() });
     stop
 }

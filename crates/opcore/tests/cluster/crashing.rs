@@ -9,8 +9,8 @@ use opcore::finalizer::{FORCE_ANNOTATION, StepPhase, StepRecord};
 use serde_json::json;
 
 use crate::notebook::Notebook;
-use crate::proxy::{Fate, Passed, Proxy};
 use crate::stage::{Stage, event, eventually};
+use opcore_testing::proxy::{Fate, Passed, Proxy};
 
 /// Where the crash hits the write that it is aimed at.
 const CUTS: [Fate; 2] = [Fate::LoseRequest, Fate::LoseAnswer];

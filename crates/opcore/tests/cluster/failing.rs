@@ -12,8 +12,8 @@ use opcore::{Context, Decision, Error, Next, Operator};
 use serde_json::json;
 
 use crate::notebook::Notebook;
-use crate::proxy::{Fate, Passed, Proxy};
-use crate::stage::{Running, Settings, Stage, event, events, eventually};
+use crate::stage::{Settings, Stage, event, events, eventually, start};
+use opcore_testing::proxy::{Fate, Passed, Proxy};
 
 /// The notebook operator, whose reads fail, each time in other words and for another reason; with when it tried.
 #[derive(Clone, Default)]
@@ -39,7 +39,7 @@ impl Operator for Fickle {
 async fn a_failure_that_is_told_in_other_words_each_time_is_not_tried_more_often_for_it() {
     let stage = Stage::new("fail").await;
     let fickle = Fickle::default();
-    let running = Running::start(fickle.clone(), stage.config.clone(), &stage.namespace, Settings::default());
+    let running = start(fickle.clone(), stage.config.clone(), &stage.namespace, Settings::default());
     stage.write("diary", &[]).await;
     // The first words may be followed by one look at once: before them there was no status at all.
     let failed = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.message.contains("the 5. time"));
@@ -128,7 +128,7 @@ async fn a_decision_that_wants_to_be_asked_again_at_once_gets_a_pause_from_the_s
     let stage = Stage::new("fail").await;
     let hasty = Hasty::default();
     stage.write("diary", &[]).await;
-    let running = Running::start(hasty.clone(), stage.config.clone(), &stage.namespace, Settings::default());
+    let running = start(hasty.clone(), stage.config.clone(), &stage.namespace, Settings::default());
     running.until("it was asked four times", |_| hasty.0.lock().unwrap().len() >= 4).await;
     running.stop().await;
     let times = hasty.0.lock().unwrap().clone();
@@ -193,7 +193,7 @@ async fn an_object_whose_failure_cannot_be_told_either_is_tried_again() {
     let stage = Stage::new("fail").await;
     UNSPEAKABLE.store(true, Ordering::SeqCst);
     let fragile = Fragile::default();
-    let running = Running::start(fragile.clone(), stage.config.clone(), &stage.namespace, Settings::default());
+    let running = start(fragile.clone(), stage.config.clone(), &stage.namespace, Settings::default());
     stage.write("diary", &[]).await;
     running.until("it was tried again", |_| fragile.0.load(Ordering::SeqCst) >= 2).await;
     UNSPEAKABLE.store(false, Ordering::SeqCst);
@@ -206,13 +206,10 @@ async fn telling_a_failure_has_a_deadline_too() {
     let stage = Stage::new("fail").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let mut hang = true;
-    proxy.rule(move |passed| match passed.writes() && passed.path.ends_with("/status") {
-        true if std::mem::take(&mut hang) => Fate::Hang,
-        _ => Fate::Pass,
-    });
+    proxy.rule(move |passed| if of_status(passed) && std::mem::take(&mut hang) { Fate::Hang } else { Fate::Pass });
     let limits = Limits { reconcile: Duration::from_secs(1), ..Limits::default() };
     let settings = Settings { limits, request_deadline: Duration::from_mins(10) };
-    let running = Running::start(Fickle::default(), proxy.config(), &stage.namespace, settings);
+    let running = start(Fickle::default(), proxy.config(), &stage.namespace, settings);
     stage.write("diary", &[]).await;
     let told = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.reason == "InternalError");
     eventually(&stage.notebooks(), "diary", "told in the end", told).await;

@@ -5,7 +5,6 @@
 #[path = "../../examples/notebook/operator.rs"]
 mod notebook;
 mod process;
-mod proxy;
 mod stage;
 
 mod acting;

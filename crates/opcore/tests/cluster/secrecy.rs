@@ -12,7 +12,7 @@ use opcore::{Context, Decision, Error, Operator, Plan, Write};
 use serde_json::json;
 
 use crate::notebook::Notebook;
-use crate::stage::{Running, Settings, Stage, event, eventually};
+use crate::stage::{Settings, Stage, event, eventually, start};
 
 #[tokio::test]
 async fn a_secret_that_the_api_server_refuses_is_named_without_its_values() {
@@ -96,7 +96,7 @@ async fn no_value_of_a_spec_or_a_secret_is_told_anywhere_whatever_becomes_of_it(
     let theirs = json!({"metadata": {"name": "theirs"}, "stringData": {"text": CANARY}});
     let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
     secrets.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
-    let running = Running::start(Keeper, stage.config.clone(), &stage.namespace, Settings::default());
+    let running = start(Keeper, stage.config.clone(), &stage.namespace, Settings::default());
     let resource = ApiResource::erase::<Notebook>(&());
     let odd = json!({
         "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "odd"},

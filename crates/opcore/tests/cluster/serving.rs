@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 
 use crate::leading::{kubeconfig, led_by};
 use crate::process::Process;
-use crate::proxy::{Fate, Proxy};
 use crate::stage::{PATIENCE, Stage};
+use opcore_testing::proxy::{Fate, Proxy};
 
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -42,9 +42,8 @@ async fn until(address: SocketAddr, path: &str, code: u16, part: &str) {
             tokio::task::yield_now().await;
         }
     };
-    if tokio::time::timeout(PATIENCE, answers).await.is_err() {
-        panic!("{path} is not {code} with {part:?}; it is {:?}", get(address, path).await);
-    }
+    let answered = tokio::time::timeout(PATIENCE, answers).await;
+    assert!(answered.is_ok(), "{path} is not {code} with {part:?}; it is {:?}", get(address, path).await);
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use opcore::election::{Election, Timing};
 use opcore::error::{Class, Error};
 use opcore::metrics::Metrics;
 
-use crate::proxy::{Fate, Passed, Proxy};
 use crate::stage::{PATIENCE, Stage};
+use opcore_testing::proxy::{Fate, Passed, Proxy};
 
 /// Someone who leads, and ConfigMaps through a proxy that it may write while it does.
 async fn leader(stage: &Stage, proxy: &Proxy, lease: Duration, deadline: Duration) -> (Election, Api<ConfigMap>) {

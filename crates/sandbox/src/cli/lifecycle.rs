@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use jiff::Timestamp;
 
 use super::diary::{Diary, watched};
@@ -23,7 +23,7 @@ use crate::{Component, Options};
 pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     let name = &args.which.name;
     let sandboxes = Sandboxes::from_env()?;
-    sweep(&sandboxes)?;
+    sweep(&sandboxes);
     if let Some(existing) = sandboxes.find(name)? {
         return already_there(&existing, &args.settings.options()?).await;
     }
@@ -95,7 +95,7 @@ async fn already_there(existing: &Existing, options: &Options) -> anyhow::Result
 
 pub(super) fn down(args: &Down) -> anyhow::Result<ExitCode> {
     let sandboxes = Sandboxes::from_env()?;
-    let swept = sweep(&sandboxes)?;
+    let swept = sweep(&sandboxes);
     let names = if args.all {
         sandboxes.names()
     } else if swept.contains(&args.which.name) {
@@ -106,16 +106,20 @@ pub(super) fn down(args: &Down) -> anyhow::Result<ExitCode> {
     if args.all && names.is_empty() && swept.is_empty() {
         say!("There is no sandbox to stop.");
     }
+    // One that cannot be stopped must not keep the others.
+    let mut failures = Vec::new();
     for name in names {
-        sandboxes.remove(&sandboxes.get(&name)?)?;
-        say!("Sandbox {name} is gone.");
+        match sandboxes.get(&name).and_then(|sandbox| sandboxes.remove(&sandbox)) {
+            Ok(()) => say!("Sandbox {name} is gone."),
+            Err(error) => failures.push(format!("{error:#}")),
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    if failures.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(anyhow!("{}", failures.join("\n"))) }
 }
 
 pub(super) fn list() -> anyhow::Result<ExitCode> {
     let sandboxes = Sandboxes::from_env()?;
-    sweep(&sandboxes)?;
+    sweep(&sandboxes);
     let names = sandboxes.names();
     if names.is_empty() {
         say!("There is no sandbox. Start one with: sandbox up");
@@ -151,7 +155,7 @@ pub(super) fn list() -> anyhow::Result<ExitCode> {
 
 pub(super) async fn status(name: &str) -> anyhow::Result<ExitCode> {
     let sandboxes = Sandboxes::from_env()?;
-    sweep(&sandboxes)?;
+    sweep(&sandboxes);
     let existing = sandboxes.get(name)?;
     let header = format!("{:<24} {:<8} {:>8} {:>6} {:>8}  UPTIME", "COMPONENT", "STATE", "PID", "PORT", "MEMORY");
     say!("{}", style::faint(header));
@@ -197,7 +201,7 @@ pub(super) fn kubeconfig(name: &str) -> anyhow::Result<ExitCode> {
 /// A sandbox that has started.
 pub(super) fn usable(name: &str) -> anyhow::Result<Existing> {
     let sandboxes = Sandboxes::from_env()?;
-    sweep(&sandboxes)?;
+    sweep(&sandboxes);
     let existing = sandboxes.get(name)?;
     if existing.health == Health::Starting {
         bail!("Sandbox {name} is still being started: try again when it is ready.");
@@ -206,12 +210,18 @@ pub(super) fn usable(name: &str) -> anyhow::Result<Existing> {
 }
 
 /// Removes what killed commands left, and says so.
-fn sweep(sandboxes: &Sandboxes) -> anyhow::Result<Vec<String>> {
-    let removed = sandboxes.sweep()?;
-    for name in &removed {
-        eprintln!("Sandbox {name} was only half started, by a command that was killed: it is removed.");
+fn sweep(sandboxes: &Sandboxes) -> Vec<String> {
+    let mut removed = Vec::new();
+    for (name, result) in sandboxes.sweep() {
+        match result {
+            Ok(()) => {
+                eprintln!("Sandbox {name} was only half started, by a command that was killed: it is removed.");
+                removed.push(name);
+            }
+            Err(error) => eprintln!("Sandbox {name} was only half started, and cannot be removed: {error:#}"),
+        }
     }
-    Ok(removed)
+    removed
 }
 
 fn does_not_run(dead: &[Component]) -> String {

@@ -48,7 +48,7 @@ pub(super) async fn add(existing: &Existing, wanted: &[Part]) -> anyhow::Result<
              {part} --name NAME`."
         );
     }
-    let binaries = Binaries::for_sandbox(&options, progress).await?;
+    let binaries = Binaries::for_parts(&options.with, node, progress).await?;
 
     let started = Instant::now();
     let _lock = existing.hold()?;
@@ -74,12 +74,8 @@ pub(super) async fn add(existing: &Existing, wanted: &[Part]) -> anyhow::Result<
     state::write(&existing.home, &diary.state())?;
     undo.not();
     plane.detach();
-    say!(
-        "{} after {} {}",
-        style::good(format!("Sandbox {name} has more parts")),
-        human(started.elapsed()),
-        style::faint(format!("({})", diary.breakdown()))
-    );
+    // Not among what scripts read.
+    eprintln!("Sandbox {name} has more parts after {} ({}).", human(started.elapsed()), diary.breakdown());
     Ok(())
 }
 

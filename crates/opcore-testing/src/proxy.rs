@@ -53,14 +53,18 @@ pub enum Fate {
 /// A request that passed by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
+    /// Its method.
     pub method: String,
+    /// Its path, without the query.
     pub path: String,
+    /// Whether it is a watch.
     pub watch: bool,
     /// What was answered; none when nothing was.
     pub code: Option<u16>,
 }
 
 impl Passed {
+    /// Whether it writes.
     pub fn writes(&self) -> bool {
         self.method != "GET"
     }
@@ -69,6 +73,7 @@ impl Passed {
 type Rule = Box<dyn FnMut(&Passed) -> Fate + Send>;
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
+/// A proxy in front of the real API server. Cheap to clone.
 #[derive(Clone)]
 pub struct Proxy(Arc<Inner>);
 
@@ -84,7 +89,8 @@ struct Inner {
 }
 
 impl Proxy {
-    pub async fn start(upstream: Client) -> anyhow::Result<Self> {
+    /// Begins to forward to the API server of this client.
+    pub async fn start(upstream: Client) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let proxy = Self(Arc::new(Inner {
             address: listener.local_addr()?,
