@@ -11,7 +11,7 @@ IS_ROOT := $(filter 0,$(shell id -u))
 .PHONY: help setup test e2e lint gen bench demo demo-down clean
 
 help: ## List what can be made
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install and build what is needed: system packages, Rust, a Kubernetes from Go modules
 	@hack/setup $(if $(IS_ROOT),--node)

@@ -36,11 +36,12 @@ pub(crate) async fn loaded(operator: &str, sandbox: &Sandbox) -> anyhow::Result<
     if let Some(image) = loaded.get(operator) {
         return Ok(image.clone());
     }
+    // Asked for first: a build takes minutes.
+    let tool = sandbox.is_foreign().then(tool_of_the_cluster).transpose()?;
     let image = build(operator).await?;
-    if sandbox.is_foreign() {
-        load_with_own_tool(&image.file).await?;
-    } else {
-        sandbox.load_image_file(&image.file).await?;
+    match tool {
+        Some(tool) => load_with(&tool, &image.file).await?,
+        None => sandbox.load_image_file(&image.file).await?,
     }
     loaded.insert(operator.to_owned(), image.clone());
     Ok(image)
@@ -75,15 +76,17 @@ pub async fn build(operator: &str) -> anyhow::Result<Image> {
 }
 
 /// How images get into a cluster of somebody else, only they know.
-async fn load_with_own_tool(file: &Path) -> anyhow::Result<()> {
-    let Ok(command) = std::env::var("OPCORE_IMAGE_LOAD") else {
-        bail!(
-            "OPCORE_KUBECONFIG names a cluster that is no sandbox, and images cannot be put there: set OPCORE_IMAGE_LOAD \
-             to a command that takes the image's file, for example 'kind load image-archive'."
-        );
-    };
+fn tool_of_the_cluster() -> anyhow::Result<String> {
+    let command = std::env::var("OPCORE_IMAGE_LOAD").ok().filter(|command| !command.trim().is_empty());
+    command.context(
+        "OPCORE_KUBECONFIG names a cluster that is no sandbox, and images cannot be put there: set OPCORE_IMAGE_LOAD to a \
+         command that takes the image's file, for example 'kind load image-archive'.",
+    )
+}
+
+async fn load_with(command: &str, file: &Path) -> anyhow::Result<()> {
     let mut words = command.split_whitespace();
-    let program = words.next().context("OPCORE_IMAGE_LOAD is empty")?;
+    let program = words.next().unwrap_or_default();
     let done = Command::new(program).args(words).arg(file).stdin(Stdio::null()).output().await;
     let done = done.with_context(|| format!("Cannot run {program} (OPCORE_IMAGE_LOAD)"))?;
     let said = String::from_utf8_lossy(&done.stderr);

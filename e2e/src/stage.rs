@@ -44,7 +44,7 @@ pub struct Stage {
 ///
 /// Where no node can run, it says that the scenario did not run, and why.
 pub async fn scenario(name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    if std::env::var_os("OPCORE_KUBECONFIG").is_none()
+    if !Sandbox::node_is_given().await?
         && let Err(why) = sandbox::can_run_node()
     {
         not_run(name, &format!("{why:#}"));

@@ -110,11 +110,8 @@ impl Sandbox {
     /// It cannot be started. All callers are told, none tries again.
     pub async fn shared_with_node() -> anyhow::Result<&'static Self> {
         static SHARED: OnceCell<Result<Sandbox, String>> = OnceCell::const_new();
-        if std::env::var_os("OPCORE_KUBECONFIG").is_some() {
-            let given = Self::shared().await?;
-            if given.is_foreign() || given.enclosure().is_some() {
-                return Ok(given);
-            }
+        if Self::node_is_given().await? {
+            return Self::shared().await;
         }
         let own = SHARED
             .get_or_init(|| async {
@@ -123,6 +120,19 @@ impl Sandbox {
             })
             .await;
         own.as_ref().map_err(|error| anyhow!(error.clone()))
+    }
+
+    /// Whether the cluster of `OPCORE_KUBECONFIG` has a node; without one, [`Self::shared_with_node`] needs a machine
+    /// that [can run it](crate::can_run_node).
+    ///
+    /// # Errors
+    /// The cluster does not answer.
+    pub async fn node_is_given() -> anyhow::Result<bool> {
+        if crate::env_path("OPCORE_KUBECONFIG").is_none() {
+            return Ok(false);
+        }
+        let given = Self::shared().await?;
+        Ok(given.is_foreign() || given.enclosure().is_some())
     }
 
     /// Starts one of its own, for tests that stop or restart components or count requests.

@@ -97,6 +97,15 @@ fn signal(child: &Child, name: &str) -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_cargo_inside_is_not_told_which_package_is_outside() -> anyhow::Result<()> {
+    let mut command = User::new()?.command(["run", "--", "printenv"]);
+    command.env("OPCORE_KUBECONFIG", "/dev/null").env("CARGO_PKG_NAME", "sandbox").env("CARGO_TERM_COLOR", "never");
+    let said = answer(&mut command)?.good()?;
+    ensure!(!said.contains("CARGO_PKG_") && said.contains("CARGO_TERM_COLOR=never"), "{said}");
+    Ok(())
+}
+
+#[test]
 fn a_sandbox_lives_from_up_to_down() -> anyhow::Result<()> {
     let user = User::new()?;
     ensure!(user.run("list")?.good()? == "There is no sandbox. Start one with: sandbox up\n");
