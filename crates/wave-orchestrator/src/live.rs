@@ -234,7 +234,7 @@ impl Live {
             let Some(watch) = open.get_mut(scope) else { continue };
             if let State::Watching(task) = &watch.state {
                 task.abort();
-                self.index().closed(scope);
+                self.index().reopened(scope);
                 watch.state = State::Watching(self.follow(scope.clone()));
             }
         }
@@ -313,12 +313,14 @@ impl Live {
                     let data = value.get("data").cloned().unwrap_or_default();
                     Some(serde_json::from_value(data).unwrap_or_default())
                 });
-                self.index().seen(&kind, &value, self.context.now())
+                let mut index = self.index();
+                index.confirm(scope, &id);
+                index.seen(&kind, &value, self.context.now())
             }
             Change::Gone(Key { namespace, name }) => {
                 let id = ObjectId { kind, namespace, name };
                 self.keep_source(&id, || None);
-                self.index().gone(&id)
+                self.index().gone(scope, &id)
             }
             Change::Synced => self.index().synced(scope),
         };

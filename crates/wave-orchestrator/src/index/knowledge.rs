@@ -102,6 +102,15 @@ impl Known {
         self.standing == Standing::Unread
     }
 
+    /// The objects that it was told of.
+    pub(super) fn told(&self, item: &Item) -> Vec<ObjectId> {
+        match &item.subject {
+            Subject::One(id) if self.uid.is_some() => vec![id.clone()],
+            Subject::One(_) => Vec::new(),
+            Subject::Selected(_) => self.chosen.keys().cloned().collect(),
+        }
+    }
+
     pub(super) fn missing(&mut self) {
         if matches!(self.standing, Standing::Unread | Standing::NotServed) {
             self.standing = Standing::Missing;

@@ -82,6 +82,12 @@ impl Tally {
         }
     }
 
+    /// The objects that this watch has told of.
+    pub(super) fn told_by<'a>(&'a self, items: &'a [Item], scope: &'a ScopeId) -> impl Iterator<Item = ObjectId> + 'a {
+        let of_scope = items.iter().zip(&self.known).filter(move |(item, _)| item.scope.as_ref() == Some(scope));
+        of_scope.flat_map(|(item, known)| known.told(item))
+    }
+
     pub(super) fn fence(&mut self, number: usize, fence: Fence) {
         if let Some(known) = self.known.get_mut(number) {
             known.fence(fence);
