@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use opcore::act::Refusal;
+use opcore::act::{Refusal, RefusalReason};
 use opcore::readiness::Fence;
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ impl Tally {
             if item.subject.to_string() == refusal.object
                 && let Some(known) = self.known.get_mut(number)
             {
-                known.refusal = Some((refusal.reason.as_str().to_owned(), refusal.message.clone()));
+                known.refusal = Some((refusal.reason.as_str().to_owned(), words(item, refusal)));
             }
         }
     }
@@ -133,6 +133,15 @@ impl Tally {
         if let Some((at, _)) = &known.recheck {
             self.rechecks.insert((*at, number));
         }
+    }
+}
+
+/// Why a write was refused, and which value of the chart grants the right where one may be missing.
+fn words(item: &Item, refusal: &Refusal) -> String {
+    let value = if matches!(item.task, Task::Apply(_)) { "rbac.apply" } else { "rbac.nudge" };
+    match refusal.reason {
+        RefusalReason::Forbidden => format!("{} The value {value} of the chart grants rights.", refusal.message),
+        _ => refusal.message.clone(),
     }
 }
 
