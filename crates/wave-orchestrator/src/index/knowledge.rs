@@ -81,6 +81,8 @@ pub struct Owned {
 pub(super) struct Known {
     pub(super) standing: Standing,
     pub(super) uid: Option<String>,
+    /// The newest version that was seen; none where versions are no numbers.
+    version: Option<u64>,
     pub(super) created: Option<Timestamp>,
     /// The digest of what it was last found to be exactly.
     current_for: Option<u64>,
@@ -164,9 +166,13 @@ impl Known {
             let summed = self.sum_up();
             return before.is_none_or(|before| !before.is_like(&standing)) || summed;
         }
+        if self.knows_newer(object) {
+            return false;
+        }
         let before = self.clone_facts(item);
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         self.uid = text("/metadata/uid").map(str::to_owned);
+        self.version = version(object);
         self.created = text("/metadata/creationTimestamp").and_then(|time| time.parse().ok());
         self.recheck = None;
         match &item.task {
@@ -195,6 +201,12 @@ impl Known {
             }
         }
         !before.is_like(&self.clone_facts(item))
+    }
+
+    /// What a write was answered with is told after the other writes of its stage: the watch may have told more since.
+    pub(super) fn knows_newer(&self, object: &Value) -> bool {
+        let same = self.uid.as_deref() == object.pointer("/metadata/uid").and_then(Value::as_str);
+        same && matches!((self.version, version(object)), (Some(known), Some(told)) if told < known)
     }
 
     fn judge(&mut self, item: &Item, object: &Value, now: Timestamp) {
@@ -268,6 +280,10 @@ impl Facts {
             && self.uid == other.uid
             && self.recheck == other.recheck
     }
+}
+
+fn version(object: &Value) -> Option<u64> {
+    object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
 fn is_chosen(selected: &crate::interest::Selected, id: &ObjectId, object: &Value) -> bool {

@@ -280,7 +280,7 @@ impl Index {
         if changed && let Some(fence) = Fence::after(None, object, now, opcore::readiness::SETTLE) {
             for place in self.by_object.get(&id).into_iter().flatten() {
                 if let Some(tally) = self.plans.get_mut(&place.plan).and_then(|plan| plan.waves.get_mut(place.wave)) {
-                    tally.fence(place.item, fence.clone());
+                    tally.fence(place.item, object, fence.clone());
                 }
             }
         }

@@ -82,8 +82,9 @@ impl Tally {
         }
     }
 
-    pub(super) fn fence(&mut self, number: usize, fence: Fence) {
-        if let Some(known) = self.known.get_mut(number) {
+    /// The status that `object` had when it was written is not believed.
+    pub(super) fn fence(&mut self, number: usize, object: &Value, fence: Fence) {
+        if let Some(known) = self.known.get_mut(number).filter(|known| !known.knows_newer(object)) {
             known.fence(fence);
         }
     }
