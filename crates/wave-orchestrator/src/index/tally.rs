@@ -89,6 +89,12 @@ impl Tally {
         }
     }
 
+    pub(super) fn accepted(&mut self, number: usize, item: &Item, object: &Value) {
+        if let Some(known) = self.known.get_mut(number) {
+            known.accepted(item, object);
+        }
+    }
+
     pub(super) fn refused(&mut self, items: &[Item], refusal: &Refusal) {
         for (number, item) in items.iter().enumerate() {
             if item.subject.to_string() == refusal.object
