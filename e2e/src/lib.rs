@@ -21,6 +21,7 @@ pub mod image;
 pub mod notebook;
 mod stage;
 mod wait;
+pub mod waves;
 
 pub use helm::Release;
 pub use stage::{Stage, not_run, scenario};

@@ -24,15 +24,8 @@ pub const CRD: &str = "notebooks.example.opcore.dev";
 
 /// Installs it with these values beside those for its image, and waits until it works.
 pub async fn install(stage: &Stage, values: Value) -> anyhow::Result<Release> {
-    let values = with_image(stage, values).await?;
+    let values = stage.with_image(OPERATOR, values).await?;
     stage.install(RELEASE, CHART, &values).await
-}
-
-/// These values, and those that name the image which was built here.
-pub async fn with_image(stage: &Stage, mut values: Value) -> anyhow::Result<Value> {
-    let image = stage.image(OPERATOR).await?;
-    values["image"] = json!({ "repository": image.repository, "tag": image.tag, "pullPolicy": "Never" });
-    Ok(values)
 }
 
 /// Writes a notebook with one page a day, and waits until it is ready.

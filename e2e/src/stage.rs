@@ -133,6 +133,19 @@ impl Stage {
         image::loaded(operator, self.sandbox).await
     }
 
+    /// These values, and those that name the image of an operator which was built here.
+    pub async fn with_image(&self, operator: &str, mut values: Value) -> anyhow::Result<Value> {
+        let image = self.image(operator).await?;
+        values["image"] = json!({ "repository": image.repository, "tag": image.tag, "pullPolicy": "Never" });
+        Ok(values)
+    }
+
+    /// Puts an image of a component, e.g. `echo`, into the node.
+    pub async fn load_component(&self, image: &str, component: &str) -> anyhow::Result<()> {
+        let program = sandbox::program(component).await?;
+        self.sandbox.load_image(&sandbox::Image::new(image, program)?).await
+    }
+
     /// Installs a chart of this repository, e.g. `charts/notebook-operator`, and waits until it works.
     ///
     /// # Errors

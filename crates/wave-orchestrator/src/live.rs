@@ -273,7 +273,8 @@ impl Live {
                     "" => scope.plural.clone(),
                     group => format!("{}.{group}", scope.plural),
                 };
-                Some(format!("list and watch {words}{within}"))
+                let value = if scope.ours { "rbac.apply" } else { "rbac.read" };
+                Some(format!("list and watch {words}{within} (value {value} of the chart)"))
             }
             // Whatever else is wrong, the watch will try again.
             _ => None,

@@ -25,7 +25,8 @@ pub struct Seen {
     pub look: Look,
     /// What came of asking the endpoints of its waves, in the order of the spec.
     pub probes: Vec<Vec<ProbeSeen>>,
-    /// Rights that are missing, as clauses: "list and watch secrets in shop".
+    /// Rights that are missing, as clauses with the cure: "list and watch secrets in shop (value rbac.read of the
+    /// chart)".
     pub denied: Vec<String>,
     /// Kinds of the inventory that the cluster no longer has: with a kind go its objects.
     pub lost_kinds: BTreeSet<GroupKind>,

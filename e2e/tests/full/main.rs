@@ -1,5 +1,6 @@
 //! The scenarios that take their time: `make e2e` plays them, together with the quick ones.
 
+mod fleet;
 mod leading;
 mod leaving;
 mod measuring;

@@ -13,7 +13,7 @@ async fn an_upgrade_replaces_the_pods_and_keeps_the_notebooks() -> anyhow::Resul
         let diary = notebook::written(stage, "diary", &["monday"]).await?;
         let old = notebook::leader(stage, None, PATIENCE).await?;
 
-        let values = notebook::with_image(stage, json!({ "log": { "level": "info,opcore=debug" } })).await?;
+        let values = stage.with_image(notebook::OPERATOR, json!({ "log": { "level": "info,opcore=debug" } })).await?;
         release.upgrade(stage, &values).await?;
         gone(&stage.api::<Pod>(), &old.name_any(), old.uid().as_deref(), PATIENCE).await?;
         let new = notebook::leader(stage, Some(&old), PATIENCE).await?;

@@ -58,7 +58,7 @@ async fn an_image_that_does_not_exist_is_named_with_pod_event_and_deployment() -
 #[tokio::test]
 async fn an_operator_that_ends_at_once_is_shown_with_its_last_words() -> anyhow::Result<()> {
     scenario("an_operator_that_ends_at_once_is_shown_with_its_last_words", async |stage| {
-        let values = notebook::with_image(stage, json!({ "extraArgs": ["--no-such-flag"] })).await?;
+        let values = stage.with_image(notebook::OPERATOR, json!({ "extraArgs": ["--no-such-flag"] })).await?;
         let release = stage.begin(notebook::RELEASE, notebook::CHART, &values).await?;
         let pod = release.first_pod(stage, PATIENCE).await?.name_any();
         until(&stage.api::<Pod>(), &pod, "restarted", PATIENCE, |pod| {

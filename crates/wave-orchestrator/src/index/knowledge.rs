@@ -1,6 +1,7 @@
 //! What is known of one item: the verdict on an object, not the object.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -81,9 +82,14 @@ pub struct Owned {
 pub(super) struct Known {
     pub(super) standing: Standing,
     pub(super) uid: Option<String>,
+    /// The newest version that was seen; none where versions are no numbers.
+    version: Option<u64>,
     pub(super) created: Option<Timestamp>,
     /// The digest of what it was last found to be exactly.
     current_for: Option<u64>,
+    /// What was last applied and what the API server made of it, as digests. It fills in defaults and writes values in
+    /// its own form (`1000m` is `1`), so that not even a fresh object is what was written to the letter.
+    accepted: Option<(u64, u64)>,
     /// The value of Flux's request annotation.
     pub(super) requested: Option<String>,
     /// Whether our manager holds it suspended.
@@ -144,7 +150,14 @@ impl Known {
         self.fence = Some(fence);
     }
 
-    /// Whether what is to be applied is there to the letter.
+    /// The API server answered our apply with this.
+    pub(super) fn accepted(&mut self, item: &Item, object: &Value) {
+        if let Task::Apply(wanted) = &item.task {
+            self.accepted = Some((wanted.digest, content(object)));
+        }
+    }
+
+    /// Whether what is to be applied is there: to the letter, or as the API server writes it.
     pub(super) fn is_current(&self, item: &Item) -> bool {
         match &item.task {
             Task::Apply(wanted) => self.current_for == Some(wanted.digest),
@@ -173,9 +186,13 @@ impl Known {
             let summed = self.sum_up();
             return before.is_none_or(|before| !before.is_like(&standing)) || summed;
         }
+        if self.knows_newer(object) {
+            return false;
+        }
         let before = self.clone_facts(item);
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         self.uid = text("/metadata/uid").map(str::to_owned);
+        self.version = version(object);
         self.created = text("/metadata/creationTimestamp").and_then(|time| time.parse().ok());
         self.recheck = None;
         match &item.task {
@@ -189,7 +206,9 @@ impl Known {
                 }
             }
             Task::Apply(wanted) => {
-                self.current_for = wanted.comparison.holds(object).then_some(wanted.digest);
+                let accepted = || self.accepted.is_some_and(|known| known == (wanted.digest, content(object)));
+                let current = wanted.comparison.holds(object) || accepted();
+                self.current_for = current.then_some(wanted.digest);
                 if self.current_for.is_some() {
                     self.refusal = None;
                 }
@@ -204,6 +223,12 @@ impl Known {
             }
         }
         !before.is_like(&self.clone_facts(item))
+    }
+
+    /// What a write was answered with is told after the other writes of its stage: the watch may have told more since.
+    pub(super) fn knows_newer(&self, object: &Value) -> bool {
+        let same = self.uid.as_deref() == object.pointer("/metadata/uid").and_then(Value::as_str);
+        same && matches!((self.version, version(object)), (Some(known), Some(told)) if told < known)
     }
 
     fn judge(&mut self, item: &Item, object: &Value, now: Timestamp) {
@@ -277,6 +302,27 @@ impl Facts {
             && self.uid == other.uid
             && self.recheck == other.recheck
     }
+}
+
+/// A digest of what people write in an object, comparable within this process.
+fn content(object: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (key, value) in object.as_object().into_iter().flatten() {
+        match (key.as_str(), value.as_object()) {
+            ("status", _) => {}
+            ("metadata", Some(metadata)) => {
+                let written =
+                    |(key, _): &(&String, &Value)| !matches!(key.as_str(), "managedFields" | "resourceVersion");
+                metadata.iter().filter(written).for_each(|field| field.hash(&mut hasher));
+            }
+            _ => (key, value).hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
+fn version(object: &Value) -> Option<u64> {
+    object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
 fn is_chosen(selected: &crate::interest::Selected, id: &ObjectId, object: &Value) -> bool {

@@ -318,11 +318,15 @@ impl Index {
     /// An object was applied, and this is what the API server answered: the watch will tell the same, later.
     pub fn applied(&mut self, kind: &GroupKind, object: &Value, changed: bool, now: Timestamp) -> Wake {
         let id = id_of(kind, object);
-        if changed && let Some(fence) = Fence::after(None, object, now, opcore::readiness::SETTLE) {
-            for place in self.by_object.get(&id).into_iter().flatten() {
-                if let Some(tally) = self.plans.get_mut(&place.plan).and_then(|plan| plan.waves.get_mut(place.wave)) {
-                    tally.fence(place.item, fence.clone());
-                }
+        let fence = Fence::after(None, object, now, opcore::readiness::SETTLE).filter(|_| changed);
+        for place in self.by_object.get(&id).into_iter().flatten() {
+            let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
+            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
+                continue;
+            };
+            tally.accepted(place.item, item, object);
+            if let Some(fence) = &fence {
+                tally.fence(place.item, object, fence.clone());
             }
         }
         self.seen(kind, object, now)
