@@ -65,6 +65,9 @@ impl Paint {
     /// No colours.
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { on: false };
+    /// Colours, whoever sees them.
+    #[cfg(test)]
+    pub(crate) const COLOURED: Self = Self { on: true };
 
     /// Colours where somebody sees them, and did not ask for none (see no-color.org).
     pub(crate) fn detect(stream: &impl IsTerminal) -> Self {

@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::ResourceExt;
+use opcore::duration::Span;
 use serde::{Deserialize, Serialize};
 use wave_orchestrator::api::v1alpha1::{Dependency, Gate, WavePlan};
 
@@ -115,7 +116,7 @@ fn show(plan: &WavePlan, form: Form) -> anyhow::Result<ExitCode> {
 }
 
 /// What is wrong with a plan: each fault once, although it may concern several waves.
-fn problems(picture: &Picture<'_>) -> Vec<String> {
+pub(super) fn problems(picture: &Picture<'_>) -> Vec<String> {
     let spec = &picture.plan.spec;
     let mut problems = BTreeSet::new();
     for (number, why) in &picture.graph.broken {
@@ -133,23 +134,23 @@ fn problems(picture: &Picture<'_>) -> Vec<String> {
     problems.into_iter().collect()
 }
 
-fn text(picture: &Picture<'_>) -> Vec<String> {
+pub(super) fn text(picture: &Picture<'_>) -> Vec<String> {
     let mut rows = Vec::new();
     for (layer, numbers) in picture.layers().iter().enumerate() {
         for (place, &number) in numbers.iter().enumerate() {
             let wave = picture.wave(number);
-            let star = if picture.is_critical(number) { " ★" } else { "" };
+            let star = if picture.is_planned_critical(number) { " ★" } else { "" };
             rows.push(vec![
                 if place == 0 { (layer + 1).to_string() } else { String::new() },
                 format!("{}{star}", wave.name),
-                age(picture.plan.spec.timeout_of(wave).as_duration()),
+                age(picture.timeout(number)),
                 wave.depends_on.iter().map(dependency).collect::<Vec<_>>().join(", "),
             ]);
         }
     }
     let mut lines = table(&["LAYER", "WAVE", "TIMEOUT", "AFTER"], &rows);
     lines.push(String::new());
-    lines.push(format!("★ critical path, {} in all", age(picture.path.total.as_duration())));
+    lines.push(format!("★ critical path, {} in all", age(picture.planned.total.as_duration())));
     lines
 }
 
@@ -170,13 +171,13 @@ fn edges(picture: &Picture<'_>) -> Vec<(usize, usize, bool)> {
     picture.graph.order.iter().flat_map(of_wave).collect()
 }
 
-fn dot(picture: &Picture<'_>) -> Vec<String> {
+pub(super) fn dot(picture: &Picture<'_>) -> Vec<String> {
     let mut lines = vec![format!("digraph {:?} {{", picture.plan.name_any())];
     lines.extend(["  rankdir=LR", "  node [shape=box]"].map(str::to_owned));
     for &number in &picture.graph.order {
         let wave = picture.wave(number);
-        let style = if picture.is_critical(number) { ", style=bold" } else { "" };
-        let timeout = age(picture.plan.spec.timeout_of(wave).as_duration());
+        let style = if picture.is_planned_critical(number) { ", style=bold" } else { "" };
+        let timeout = age(picture.timeout(number));
         lines.push(format!("  {:?} [label=\"{}\\n{timeout}\"{style}]", wave.name, wave.name));
     }
     for (first, then, first_rollout) in edges(picture) {
@@ -187,12 +188,12 @@ fn dot(picture: &Picture<'_>) -> Vec<String> {
     lines
 }
 
-fn mermaid(picture: &Picture<'_>) -> Vec<String> {
+pub(super) fn mermaid(picture: &Picture<'_>) -> Vec<String> {
     let mut lines = vec!["graph LR".to_owned()];
     for &number in &picture.graph.order {
         let wave = picture.wave(number);
-        let style = if picture.is_critical(number) { ":::critical" } else { "" };
-        let timeout = age(picture.plan.spec.timeout_of(wave).as_duration());
+        let style = if picture.is_planned_critical(number) { ":::critical" } else { "" };
+        let timeout = age(picture.timeout(number));
         lines.push(format!("  w{number}[\"{}<br/>{timeout}\"]{style}", wave.name));
     }
     for (first, then, first_rollout) in edges(picture) {
@@ -210,7 +211,7 @@ struct Json<'a> {
     name: String,
     waves: Vec<JsonWave<'a>>,
     critical_path: &'a [String],
-    total: String,
+    total: Span,
     problems: &'a [String],
 }
 
@@ -219,7 +220,7 @@ struct Json<'a> {
 struct JsonWave<'a> {
     name: &'a str,
     layer: usize,
-    timeout: String,
+    timeout: Span,
     critical: bool,
     depends_on: &'a [Dependency],
 }
@@ -233,8 +234,8 @@ impl<'a> Json<'a> {
                 JsonWave {
                     name: &wave.name,
                     layer: layer + 1,
-                    timeout: picture.plan.spec.timeout_of(wave).to_string(),
-                    critical: picture.is_critical(number),
+                    timeout: picture.plan.spec.timeout_of(wave),
+                    critical: picture.is_planned_critical(number),
                     depends_on: &wave.depends_on,
                 }
             })
@@ -242,8 +243,8 @@ impl<'a> Json<'a> {
         Self {
             name: picture.plan.name_any(),
             waves: waves.collect(),
-            critical_path: &picture.path.waves,
-            total: picture.path.total.to_string(),
+            critical_path: &picture.planned.waves,
+            total: picture.planned.total,
             problems,
         }
     }

@@ -60,7 +60,7 @@ impl Entry {
     }
 }
 
-fn rows(plans: &[WavePlan], now: Timestamp, paint: Paint) -> Vec<String> {
+pub(super) fn rows(plans: &[WavePlan], now: Timestamp, paint: Paint) -> Vec<String> {
     let none = || "-".to_owned();
     let row = |plan: &WavePlan| {
         let entry = Entry::of(plan);

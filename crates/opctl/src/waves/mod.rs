@@ -11,12 +11,13 @@ mod list;
 mod picture;
 mod plans;
 mod status;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod verbs;
 mod verify;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
@@ -75,9 +76,4 @@ pub(crate) async fn run(command: Command, connection: &Connection) -> anyhow::Re
         Command::Resume(flags) => verbs::resume(&plans, &flags).await,
         Command::Force(flags) => verbs::force(&plans, &flags).await,
     }
-}
-
-/// A duration as a flag: `30s`, `5m`, `1h30m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    opcore::runtime::duration(text)
 }

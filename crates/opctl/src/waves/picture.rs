@@ -1,5 +1,7 @@
 //! A plan at a moment: the graph of its waves, where each stands, and the critical path as of now.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use opcore::duration::Span;
 use wave_orchestrator::api::v1alpha1::{CriticalPath, Wave, WavePlan, WaveStatus};
@@ -11,7 +13,10 @@ pub(super) struct Picture<'a> {
     pub graph: Graph,
     /// Where each wave stands; one that nothing is known of waits.
     pub standing: Vec<WaveStatus>,
+    /// The critical path by what is known now.
     pub path: CriticalPath,
+    /// The critical path by the timeouts alone, before anything is measured.
+    pub planned: CriticalPath,
 }
 
 impl<'a> Picture<'a> {
@@ -30,7 +35,10 @@ impl<'a> Picture<'a> {
         let rollout = status.and_then(|status| status.rollout.as_ref());
         let ended = rollout.and_then(|rollout| rollout.finished_at).unwrap_or(now);
         let path = critical_path(&plan.spec, &graph, &standing, rollout.map(|rollout| rollout.started_at), ended);
-        Self { plan, graph, standing, path }
+        let nothing: Vec<WaveStatus> =
+            standing.iter().map(|wave| WaveStatus { name: wave.name.clone(), ..WaveStatus::default() }).collect();
+        let planned = critical_path(&plan.spec, &graph, &nothing, None, now);
+        Self { plan, graph, standing, path, planned }
     }
 
     /// The wave at this place.
@@ -38,8 +46,17 @@ impl<'a> Picture<'a> {
         &self.plan.spec.waves[number]
     }
 
+    /// How long a wave may take.
+    pub(super) fn timeout(&self, number: usize) -> Duration {
+        self.plan.spec.timeout_of(self.wave(number)).as_duration()
+    }
+
     pub(super) fn is_critical(&self, number: usize) -> bool {
         self.path.waves.contains(&self.wave(number).name)
+    }
+
+    pub(super) fn is_planned_critical(&self, number: usize) -> bool {
+        self.planned.waves.contains(&self.wave(number).name)
     }
 
     /// How much longer a wave could take before it delayed the whole.
@@ -47,12 +64,13 @@ impl<'a> Picture<'a> {
         self.path.slack.iter().find(|slack| slack.wave == self.wave(number).name).map(|slack| slack.slack)
     }
 
-    /// The wave under which a tree shows this one: of those that it depends on, the one before it on the critical path,
-    /// else the last. Waves that wait for each other stand under what comes before them, so that a tree stays a tree.
+    /// The wave under which a tree shows this one: of those that it depends on, the one before it on the planned critical
+    /// path, which does not change while people watch, else the last. Waves that wait for each other stand under what
+    /// comes before them, so that a tree stays a tree.
     pub(super) fn parent(&self, number: usize) -> Option<usize> {
         let place = |wave: &usize| self.graph.order.iter().position(|other| other == wave);
         let name = &self.wave(number).name;
-        let before_on_path = self.path.waves.windows(2).find(|pair| &pair[1] == name).map(|pair| pair[0].as_str());
+        let before_on_path = self.planned.waves.windows(2).find(|pair| &pair[1] == name).map(|pair| pair[0].as_str());
         self.graph.before[number]
             .iter()
             .copied()
@@ -60,7 +78,7 @@ impl<'a> Picture<'a> {
             .max_by_key(|first| (Some(self.wave(*first).name.as_str()) == before_on_path, place(first)))
     }
 
-    /// How many waves must come before this one, at least: the layer in which it stands.
+    /// The waves in layers: each stands right after the last layer that holds one that it depends on.
     pub(super) fn layers(&self) -> Vec<Vec<usize>> {
         let mut layer_of = vec![0; self.standing.len()];
         let mut layers: Vec<Vec<usize>> = Vec::new();

@@ -56,13 +56,11 @@ impl Plans {
     ///
     /// There is none; the words name those that there are.
     pub(super) async fn get(&self, name: &str) -> anyhow::Result<WavePlan> {
-        match self.cluster.ask(CHART, self.api.get_opt(name)).await? {
-            Some(plan) => Ok(plan),
-            None => {
-                let names: Vec<String> = self.all().await?.iter().map(ResourceExt::name_any).collect();
-                bail!("There is no WavePlan {name}: there is {}.", listed(&names))
-            }
+        if let Some(plan) = self.cluster.ask(CHART, self.api.get_opt(name)).await? {
+            return Ok(plan);
         }
+        let names: Vec<String> = self.all().await?.iter().map(ResourceExt::name_any).collect();
+        bail!("There is no WavePlan {name}: there is {}.", listed(&names))
     }
 
     /// The plan of this name, or the only one.

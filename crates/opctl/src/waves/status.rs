@@ -11,14 +11,15 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kube::ResourceExt;
+use opcore::runtime::duration;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use wave_orchestrator::api::v1alpha1::{PlanPhase, WavePlan, WavePlanStatus, WaveStatus};
 
+use super::Which;
 use super::list::phase_words;
 use super::plans::{Change, Plans, phase};
-use super::tree::{View, in_colour, lack_words, tree};
-use super::{Which, duration};
+use super::tree::{View, in_colour, lack_words, tree, waiting_words};
 use crate::output::{self, Format, Output, Paint, Screen};
 
 #[derive(Debug, Args)]
@@ -81,7 +82,7 @@ async fn follow(plans: &Plans, name: &str, flags: &Flags) -> anyhow::Result<Exit
             change = changes.next() => match change.transpose()? {
                 Some(Change::Seen(plan)) => {
                     let ended = outcome(&plan);
-                    teller.tell(*plan, ended.is_some())?;
+                    teller.tell(plan, ended.is_some())?;
                     if let Some(code) = ended {
                         return Ok(code);
                     }
@@ -100,7 +101,7 @@ async fn follow(plans: &Plans, name: &str, flags: &Flags) -> anyhow::Result<Exit
 }
 
 /// How following a plan ends, once it does.
-fn outcome(plan: &WavePlan) -> Option<ExitCode> {
+pub(super) fn outcome(plan: &WavePlan) -> Option<ExitCode> {
     match phase(plan)? {
         PlanPhase::Ready => Some(ExitCode::SUCCESS),
         PlanPhase::Failed | PlanPhase::Invalid => Some(ExitCode::FAILURE),
@@ -110,7 +111,7 @@ fn outcome(plan: &WavePlan) -> Option<ExitCode> {
 
 /// Tells of a plan that changes: a tree that is drawn in place, lines in a log, or JSON.
 enum Teller {
-    Live { screen: Screen, plan: Option<WavePlan> },
+    Live { screen: Screen, plan: Option<Box<WavePlan>> },
     Log { told: Vec<WaveStatus>, phase: Option<PlanPhase> },
     Json,
 }
@@ -124,7 +125,7 @@ impl Teller {
         }
     }
 
-    fn tell(&mut self, plan: WavePlan, last: bool) -> anyhow::Result<()> {
+    fn tell(&mut self, plan: Box<WavePlan>, last: bool) -> anyhow::Result<()> {
         match self {
             Self::Live { screen, .. } if last => std::mem::take(screen).end(&tree(&plan, &view(false)))?,
             Self::Live { screen, plan: shown } => {
@@ -160,9 +161,15 @@ impl Teller {
 }
 
 /// A line for each wave that changed since it was last told of, and one for the plan.
-fn news(plan: &WavePlan, told: &mut Vec<WaveStatus>, phase: &mut Option<PlanPhase>, view: &View) -> Vec<String> {
+pub(super) fn news(
+    plan: &WavePlan,
+    told: &mut Vec<WaveStatus>,
+    phase: &mut Option<PlanPhase>,
+    view: &View,
+) -> Vec<String> {
     let status = plan.status.clone().unwrap_or_default();
     let time = view.paint.faint(format!("{:.0}", view.now));
+    let width = status.waves.iter().map(|wave| wave.name.len()).max().unwrap_or_default();
     let mut lines = Vec::new();
     for wave in &status.waves {
         let gist = |wave: &WaveStatus| (wave.phase, wave.ready, wave.total, wave.attempts);
@@ -170,7 +177,7 @@ fn news(plan: &WavePlan, told: &mut Vec<WaveStatus>, phase: &mut Option<PlanPhas
             continue;
         }
         let mut words = vec![
-            format!("{time}  {:<32}", wave.name),
+            format!("{time}  {:<width$}", wave.name),
             in_colour(wave.phase, &format!("{:<9}", wave.phase), view.paint),
             format!("{}/{}", wave.ready, wave.total),
         ];
@@ -178,7 +185,7 @@ fn news(plan: &WavePlan, told: &mut Vec<WaveStatus>, phase: &mut Option<PlanPhas
             words.push(format!("after {}", output::age(took.as_duration())));
         }
         if !wave.waiting_for.is_empty() {
-            words.push(format!("waits for {}", wave.waiting_for.join(", ")));
+            words.push(format!("{} {}", waiting_words(wave.phase), wave.waiting_for.join(", ")));
         }
         words.extend(wave.not_ready.first().map(|lack| lack_words(lack, view.paint)));
         lines.push(words.join("  "));
@@ -187,7 +194,7 @@ fn news(plan: &WavePlan, told: &mut Vec<WaveStatus>, phase: &mut Option<PlanPhas
     if let Some(now) = status.phase.filter(|now| *phase != Some(*now)) {
         *phase = Some(now);
         let progress = status.progress.unwrap_or_default();
-        lines.push(format!("{time}  {}  {}  {progress} waves", plan.name_any(), phase_words(now, view.paint)));
+        lines.push(format!("{time}  WavePlan {}: {}, {progress} waves", plan.name_any(), phase_words(now, view.paint)));
     }
     lines
 }

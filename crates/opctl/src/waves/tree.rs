@@ -65,7 +65,10 @@ fn head(picture: &Picture<'_>, view: &View) -> Vec<String> {
     }
     if status.phase == Some(PlanPhase::Running) {
         let remaining = picture.path.remaining;
-        parts.push(format!("about {} left", age(remaining.as_duration())));
+        // What never ran is taken to last as long as it may.
+        let guessed = picture.standing.iter().any(|wave| !wave.phase.is_through() && wave.usual.is_none());
+        let about = if guessed { "at most" } else { "about" };
+        parts.push(format!("{about} {} left", age(remaining.as_duration())));
         let eta = remaining.after(view.now).to_zoned(view.zone.clone());
         parts.push(format!("ETA {}", eta.strftime("%H:%M:%S")));
     }
@@ -127,11 +130,11 @@ fn row(picture: &Picture<'_>, branch: &Branch, view: &View) -> Vec<String> {
     let star = if picture.is_critical(number) { " ★" } else { "" };
     let symbol = coloured(symbol(wave.phase, view));
     let name = if wave.phase == WavePhase::Running { paint.strong(&wave.name) } else { wave.name.clone() };
-    let slack = picture.slack(number).filter(|slack| *slack > Span::default());
+    let slack = picture.slack(number).filter(|slack| *slack > Span::default() && wave.phase != WavePhase::Skipped);
     vec![
         format!("{}{symbol} {name}{star}", paint.faint(&branch.trunk)),
         coloured(wave.phase.as_str()),
-        format!("{}/{}", wave.ready, wave.total),
+        if wave.total == 0 { "-".to_owned() } else { format!("{}/{}", wave.ready, wave.total) },
         time(picture, number, view),
         deadline(wave, view),
         slack.map(|slack| age(slack.as_duration())).unwrap_or_default(),
@@ -150,7 +153,7 @@ fn time(picture: &Picture<'_>, number: usize, view: &View) -> String {
         _ => {
             let expected = match wave.usual {
                 Some(usual) => format!("~{}", age(usual.as_duration())),
-                None => format!("≤{}", age(picture.plan.spec.timeout_of(picture.wave(number)).as_duration())),
+                None => format!("≤{}", age(picture.timeout(number))),
             };
             view.paint.faint(expected)
         }
@@ -174,10 +177,9 @@ fn remarks(picture: &Picture<'_>, number: usize, view: &View) -> String {
     let wave = &picture.standing[number];
     let mut remarks = Vec::new();
     match wave.phase {
-        WavePhase::Waiting if !wave.waiting_for.is_empty() => {
-            remarks.push(format!("waits for {}", wave.waiting_for.join(", ")));
+        phase if !wave.waiting_for.is_empty() => {
+            remarks.push(format!("{} {}", waiting_words(phase), wave.waiting_for.join(", ")));
         }
-        WavePhase::Blocked => remarks.push(format!("blocked by {}", wave.waiting_for.join(", "))),
         // A tree has room for one of the waves that it depends on.
         _ if picture.graph.before[number].len() > 1 => {
             let names: Vec<&str> = picture.wave(number).depends_on.iter().map(|on| on.wave.as_str()).collect();
@@ -195,6 +197,11 @@ fn remarks(picture: &Picture<'_>, number: usize, view: &View) -> String {
         remarks.push(format!("again in {}", age(Span::between(view.now, at).as_duration())));
     }
     view.paint.faint(remarks.join("; "))
+}
+
+/// How a wave of this phase stands to the waves that it waits for.
+pub(super) fn waiting_words(phase: WavePhase) -> &'static str {
+    if phase == WavePhase::Blocked { "blocked by" } else { "waits for" }
 }
 
 /// What is not ready and why, in one line.

@@ -8,12 +8,12 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use opcore::runtime::duration;
 use wave_orchestrator::api::v1alpha1::{
     FORCE_ANNOTATION, Handled, PAUSE_ANNOTATION, PlanPhase, RESUME_ANNOTATION, RETRY_ANNOTATION, SKIP_ANNOTATION,
     WavePhase, WavePlan, WaveStatus,
 };
 
-use super::duration;
 use super::plans::{Plans, phase};
 use crate::cluster::listed;
 use crate::output;
@@ -52,14 +52,21 @@ pub(crate) struct Skip {
 pub(crate) struct Retry {
     /// The plan
     name: String,
+    #[command(flatten)]
+    which: WavesOrAll,
+    #[command(flatten)]
+    patience: Patience,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct WavesOrAll {
     /// The waves
-    #[arg(value_name = "WAVE", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "WAVE")]
     waves: Vec<String>,
     /// All waves that failed or ran out of time
     #[arg(long)]
     all: bool,
-    #[command(flatten)]
-    patience: Patience,
 }
 
 #[derive(Debug, Args)]
@@ -74,7 +81,7 @@ pub(crate) struct Force {
 
 pub(super) async fn retry(plans: &Plans, flags: &Retry) -> anyhow::Result<ExitCode> {
     let plan = plans.get(&flags.name).await?;
-    let waves = if flags.all { in_trouble(&plan)? } else { known(&plan, &flags.waves)? };
+    let waves = if flags.which.all { in_trouble(&plan)? } else { known(&plan, &flags.which.waves)? };
     for wave in standing(&plan).filter(|wave| waves.contains(&wave.name)) {
         match wave.phase {
             WavePhase::Ready => bail!("Wave {} is ready: there is nothing to try again.", wave.name),
@@ -195,7 +202,11 @@ fn outcome(before: &WavePlan, after: &WavePlan, waves: &[String]) -> Vec<String>
         let ready = opcore::conditions::find(&status.conditions, opcore::conditions::READY)?;
         Some(ready.message.clone())
     });
-    said.chain([format!("WavePlan {}: {}", after.name_any(), message.unwrap_or_default())]).collect()
+    let mut message = message.unwrap_or_default();
+    if is_paused(after) && phase(after) == Some(PlanPhase::Ready) {
+        message.push_str(" It is paused: no wave of its next rollout starts before it is resumed.");
+    }
+    said.chain([format!("WavePlan {}: {message}", after.name_any())]).collect()
 }
 
 fn standing(plan: &WavePlan) -> impl Iterator<Item = &WaveStatus> {

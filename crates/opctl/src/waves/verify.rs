@@ -15,6 +15,7 @@ use wave_orchestrator::probes;
 use super::Which;
 use super::picture::Picture;
 use super::plans::{Plans, current};
+use super::tree::waiting_words;
 use crate::output::{self, Format, Output, Paint, age};
 
 #[derive(Debug, Args)]
@@ -28,7 +29,7 @@ pub(crate) struct Flags {
 /// What came of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
+pub(super) enum Verdict {
     Pass,
     Fail,
     /// The order differs from the graph, or cannot be told, and that is nobody's fault.
@@ -37,7 +38,7 @@ enum Verdict {
 
 /// One check and its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Check {
+pub(super) struct Check {
     verdict: Verdict,
     /// What was checked: `spec`, `wave`, `order` or `probe`.
     kind: &'static str,
@@ -64,7 +65,7 @@ pub(super) async fn verify(plans: &Plans, flags: &Flags) -> anyhow::Result<ExitC
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn text(plan: &WavePlan, checks: &[Check], paint: Paint) -> Vec<String> {
+pub(super) fn text(plan: &WavePlan, checks: &[Check], paint: Paint) -> Vec<String> {
     let mut lines = Vec::new();
     for check in checks {
         let symbol = match check.verdict {
@@ -89,7 +90,7 @@ fn text(plan: &WavePlan, checks: &[Check], paint: Paint) -> Vec<String> {
 }
 
 /// What the status tells, compared with the graph.
-fn recorded(plan: &WavePlan) -> Vec<Check> {
+pub(super) fn recorded(plan: &WavePlan) -> Vec<Check> {
     let check = |verdict, kind, wave: &str, message| Check { verdict, kind, wave: wave.to_owned(), message };
     if current(plan).is_none() {
         let message = match plan.status {
@@ -125,10 +126,14 @@ fn is_through(wave: &WaveStatus) -> (Verdict, String) {
         (WavePhase::Ready, Some(took)) => (Verdict::Pass, format!("is ready, after {}", age(took.as_duration()))),
         (WavePhase::Ready, None) => (Verdict::Pass, "is ready".to_owned()),
         (WavePhase::Skipped, _) => (Verdict::Excused, "was skipped".to_owned()),
-        (phase, _) => match wave.not_ready.first() {
-            Some(lack) => (Verdict::Fail, format!("is {phase}, not Ready: {}", lack.message)),
-            None => (Verdict::Fail, format!("is {phase}, not Ready")),
-        },
+        (phase, _) => {
+            let why = match (wave.not_ready.first(), wave.waiting_for.as_slice()) {
+                (Some(lack), _) => format!(": {}", lack.message),
+                (None, []) => String::new(),
+                (None, names) => format!(": {} {}", waiting_words(phase), names.join(", ")),
+            };
+            (Verdict::Fail, format!("is {phase}, not Ready{why}"))
+        }
     }
 }
 
@@ -137,7 +142,10 @@ fn in_order(late: &WaveStatus, edge: &Dependency, first: &WaveStatus, goes_on: b
     let (late_name, first_name) = (&late.name, &first.name);
     let started = late.started_at.unwrap_or_default();
     if let Some(ready) = first.ready_at.filter(|ready| *ready <= started) {
-        let gap = age(Span::between(ready, started).as_duration());
+        let gap = match Span::between(ready, started) {
+            gap if gap < Span::from_secs(1) => "right".to_owned(),
+            gap => age(gap.as_duration()),
+        };
         return (Verdict::Pass, format!("{late_name} started {gap} after {first_name} was ready"));
     }
     let before = match first.ready_at {
@@ -149,13 +157,8 @@ fn in_order(late: &WaveStatus, edge: &Dependency, first: &WaveStatus, goes_on: b
         }
         None => format!("{late_name} started, and {first_name} is {}", first.phase),
     };
-    // What was ready and runs again says nothing of how those behind it started.
-    let ran_again = first.rolled_out
-        && match (first.started_at, first.ready_at) {
-            (Some(again), None) => again > started,
-            (_, Some(ready)) => late.ready_at.is_some_and(|late_ready| late_ready < ready),
-            (None, None) => false,
-        };
+    // One that became unready later starts again, and when it was ready before is no longer known.
+    let started_since = first.rolled_out && first.started_at.is_some_and(|again| again > started);
     let excuse = if late.forced {
         "it was forced"
     } else if first.phase == WavePhase::Skipped {
@@ -164,8 +167,8 @@ fn in_order(late: &WaveStatus, edge: &Dependency, first: &WaveStatus, goes_on: b
         "that may fail (onFailure: Continue)"
     } else if edge.gate == Gate::FirstRollout && late.rolled_out {
         "that counts in the first rollout only (gate: FirstRollout)"
-    } else if ran_again {
-        "that ran again later"
+    } else if started_since {
+        "that has started since, and may have been ready before"
     } else {
         return (Verdict::Fail, before);
     };
