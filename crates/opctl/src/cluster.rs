@@ -39,7 +39,6 @@ impl Connection {
     pub(crate) async fn cluster(&self) -> anyhow::Result<Cluster> {
         opcore::client::install_crypto_provider();
         let mut config = self.config().await?;
-        config.default_retry = false;
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = Some(SILENCE);
         let address = config.cluster_url.to_string();
@@ -146,7 +145,7 @@ impl Cluster {
             kube::Error::Auth(why) => {
                 anyhow!("The credentials of the kubeconfig cannot be used ({why}): log in again.")
             }
-            other => anyhow::Error::new(opcore::Error::from(other)),
+            other => anyhow!("The cluster at {} refused it: {}.", self.address, opcore::Error::from(other)),
         }
     }
 }

@@ -20,7 +20,7 @@ use super::Which;
 use super::list::phase_words;
 use super::plans::{Change, Plans, phase};
 use super::tree::{View, in_colour, lack_words, tree, waiting_words};
-use crate::output::{self, Format, Output, Paint, Screen};
+use crate::output::{self, Format, Line, Output, Paint, Screen};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
@@ -111,8 +111,8 @@ pub(super) fn outcome(plan: &WavePlan) -> Option<ExitCode> {
 
 /// Tells of a plan that changes: a tree that is drawn in place, lines in a log, or JSON.
 enum Teller {
-    Live { screen: Screen, plan: Option<Box<WavePlan>> },
-    Log { told: Vec<WaveStatus>, phase: Option<PlanPhase> },
+    Live { screen: Screen, plan: Option<Box<WavePlan>>, complaint: Option<String> },
+    Log { told: Vec<WaveStatus>, phase: Option<PlanPhase>, complaint: Option<String> },
     Json,
 }
 
@@ -120,19 +120,20 @@ impl Teller {
     fn new(format: Format) -> Self {
         match format {
             Format::Json => Self::Json,
-            Format::Text if output::is_live() => Self::Live { screen: Screen::default(), plan: None },
-            Format::Text => Self::Log { told: Vec::new(), phase: None },
+            Format::Text if output::is_live() => Self::Live { screen: Screen::default(), plan: None, complaint: None },
+            Format::Text => Self::Log { told: Vec::new(), phase: None, complaint: None },
         }
     }
 
     fn tell(&mut self, plan: Box<WavePlan>, last: bool) -> anyhow::Result<()> {
         match self {
             Self::Live { screen, .. } if last => std::mem::take(screen).end(&tree(&plan, &view(false)))?,
-            Self::Live { screen, plan: shown } => {
+            Self::Live { screen, plan: shown, complaint } => {
                 screen.draw(&tree(&plan, &view(true)))?;
-                *shown = Some(plan);
+                (*shown, *complaint) = (Some(plan), None);
             }
-            Self::Log { told, phase } => {
+            Self::Log { told, phase, complaint } => {
+                *complaint = None;
                 output::print_lines(&news(&plan, told, phase, &view(false)))?;
             }
             Self::Json => {
@@ -144,19 +145,26 @@ impl Teller {
 
     /// Time has passed.
     fn tick(&mut self) -> anyhow::Result<()> {
-        if let Self::Live { screen, plan: Some(plan) } = self {
-            screen.draw(&tree(plan, &view(true)))?;
+        if let Self::Live { screen, plan: Some(plan), complaint } = self {
+            let mut lines = tree(plan, &view(true));
+            lines.extend(complaint.iter().map(|text| Line { text: text.clone(), spare: false }));
+            screen.draw(&lines)?;
         }
         Ok(())
     }
 
-    /// The watch broke; it is opened again by itself.
+    /// The watch broke; it is opened again by itself. Said once, however often it is tried.
     fn complain(&mut self, why: &str) {
-        if let Self::Live { screen, .. } = self {
-            // What was drawn stays above, and a new drawing begins below.
-            *screen = Screen::default();
+        let words = format!("The watch broke, and is opened again: {why}");
+        match self {
+            Self::Live { complaint, .. } => *complaint = Some(view(true).paint.odd(words)),
+            Self::Log { complaint: Some(said), .. } if *said == words => {}
+            Self::Log { complaint, .. } => {
+                eprintln!("opctl: {words}");
+                *complaint = Some(words);
+            }
+            Self::Json => eprintln!("opctl: {words}"),
         }
-        eprintln!("opctl: the watch broke, and is opened again: {why}");
     }
 }
 

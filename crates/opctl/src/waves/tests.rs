@@ -203,6 +203,24 @@ fn nothing_is_verified_by_a_status_that_is_missing_or_old() {
     assert_eq!(plan.name_any(), "fleet");
 }
 
+#[test]
+fn the_page_about_it_shows_what_it_prints() {
+    let page = include_str!("../../../../docs/opctl.md");
+    let fleet_at_work = fleet(Some(ROLLING_OUT));
+    let picture = super::picture::Picture::of(&fleet_at_work, view().now);
+    for shown in [
+        drawn(&fleet_at_work),
+        drawn(&fleet(Some(TIMED_OUT))),
+        verified(&fleet(Some(DONE))),
+        graph::text(&picture).join("\n"),
+        status::news(&fleet_at_work, &mut Vec::new(), &mut None, &view()).join("\n"),
+    ] {
+        let indented: Vec<String> =
+            shown.lines().map(|line| if line.is_empty() { String::new() } else { format!("    {line}") }).collect();
+        assert!(page.contains(&indented.join("\n")), "docs/opctl.md does not show:\n{}", indented.join("\n"));
+    }
+}
+
 fn verified(plan: &WavePlan) -> String {
     verify::text(plan, &verify::recorded(plan), Paint::PLAIN).join("\n")
 }

@@ -55,7 +55,7 @@ fn head(picture: &Picture<'_>, view: &View) -> Vec<String> {
     };
     let phase = status.phase.map_or_else(|| paint.odd("Unknown"), |phase| phase_words(phase, paint));
     let through = picture.standing.iter().filter(|wave| wave.phase.is_through()).count();
-    let mut parts = vec![format!("{name}   {phase}"), format!("{through}/{} waves", picture.standing.len())];
+    let mut parts = vec![format!("{name}   {phase}   {through}/{} waves", picture.standing.len())];
     if let Some(rollout) = &status.rollout {
         let elapsed = age(picture.path.elapsed.as_duration());
         parts.push(match rollout.finished_at {
@@ -72,7 +72,7 @@ fn head(picture: &Picture<'_>, view: &View) -> Vec<String> {
         let eta = remaining.after(view.now).to_zoned(view.zone.clone());
         parts.push(format!("ETA {}", eta.strftime("%H:%M:%S")));
     }
-    let mut lines = vec![parts.join("   ")];
+    let mut lines = vec![parts.join(", ")];
     let message = conditions::find(&status.conditions, conditions::READY).map(|condition| condition.message.clone());
     lines.extend(message.filter(|message| !message.is_empty()));
     if current(plan).is_none() {

@@ -21,8 +21,8 @@ use crate::output;
 /// How long to wait for the operator.
 #[derive(Debug, Args)]
 pub(crate) struct Patience {
-    /// Wait until the operator has done it
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    /// Whether to wait until the operator has done it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     wait: bool,
     /// How long to wait for the operator
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
@@ -52,21 +52,14 @@ pub(crate) struct Skip {
 pub(crate) struct Retry {
     /// The plan
     name: String,
-    #[command(flatten)]
-    which: WavesOrAll,
-    #[command(flatten)]
-    patience: Patience,
-}
-
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-struct WavesOrAll {
-    /// The waves
-    #[arg(value_name = "WAVE")]
+    /// The waves, unless it is --all
+    #[arg(value_name = "WAVE", required_unless_present = "all", conflicts_with = "all")]
     waves: Vec<String>,
     /// All waves that failed or ran out of time
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    patience: Patience,
 }
 
 #[derive(Debug, Args)]
@@ -81,7 +74,7 @@ pub(crate) struct Force {
 
 pub(super) async fn retry(plans: &Plans, flags: &Retry) -> anyhow::Result<ExitCode> {
     let plan = plans.get(&flags.name).await?;
-    let waves = if flags.which.all { in_trouble(&plan)? } else { known(&plan, &flags.which.waves)? };
+    let waves = if flags.all { in_trouble(&plan)? } else { known(&plan, &flags.waves)? };
     for wave in standing(&plan).filter(|wave| waves.contains(&wave.name)) {
         match wave.phase {
             WavePhase::Ready => bail!("Wave {} is ready: there is nothing to try again.", wave.name),

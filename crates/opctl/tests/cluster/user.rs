@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use wave_orchestrator::api::v1alpha1::WavePlan;
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 pub const FLEET: &str = include_str!("../../../../docs/samples/fleet.yaml");
 pub const ROLLING_OUT: &str = include_str!("../statuses/rolling-out.yaml");
 pub const TIMED_OUT: &str = include_str!("../statuses/timed-out.yaml");
