@@ -204,3 +204,76 @@ async fn what_belongs_to_another_tool_is_left_alone_and_the_other_waves_go_on() 
     stage.annotate("opcore.dev/requestedAt", "1").await;
     stage.ready().await;
 }
+
+#[tokio::test]
+async fn what_the_api_server_writes_in_another_form_is_ready_and_applied_once() {
+    let stage = Stage::new("forms").await;
+    // It fills in the protocol of a port and the version of a field, and writes a whole CPU as 1.
+    stage
+        .plan(
+            "waves:
+- name: one
+  members:
+  - manifests:
+      namespace: NS
+      inline: |
+        {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {a: b}, ports: [{port: 80}]}}
+        ---
+        apiVersion: apps/v1
+        kind: Deployment
+        metadata: {name: web}
+        spec:
+          replicas: 0
+          selector: {matchLabels: {a: b}}
+          template:
+            metadata: {labels: {a: b}}
+            spec:
+              containers:
+              - name: c
+                image: none
+                ports: [{containerPort: 80}]
+                resources: {limits: {cpu: 1000m}}
+                env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+",
+        )
+        .await;
+    let plan = stage.ready().await;
+    assert_eq!(wave(&plan, "one").unwrap().attempts, 0);
+    // A word of someone else is no reason to change anything.
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = stage.of();
+    let label = json!({ "metadata": { "labels": { "theirs": "yes" } } });
+    deployments.patch("web", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    stage.ready().await;
+    let web = deployments.get("web").await.unwrap();
+    assert_eq!((web.metadata.generation, web.labels()["theirs"].as_str()), (Some(1), "yes"));
+}
+
+#[tokio::test]
+async fn what_a_watch_told_is_not_undone_by_the_answer_to_a_write_before_it() {
+    let stage = Stage::new("answers").await;
+    // A definition is established while the other writes of its stage are still under way.
+    let namespaces: String = (0..12)
+        .map(|n| format!("        ---\n        {{apiVersion: v1, kind: Namespace, metadata: {{name: NS-{n}}}}}\n"))
+        .collect();
+    stage
+        .plan(&format!(
+            "waves:
+- name: one
+  members:
+  - manifests:
+      inline: |
+        apiVersion: apiextensions.k8s.io/v1
+        kind: CustomResourceDefinition
+        metadata: {{name: things.NS.example.io}}
+        spec:
+          group: NS.example.io
+          scope: Namespaced
+          names: {{kind: Thing, plural: things, singular: thing}}
+          versions:
+          - {{name: v1, served: true, storage: true,
+             schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}}}
+{namespaces}"
+        ))
+        .await;
+    stage.ready().await;
+}
