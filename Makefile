@@ -11,11 +11,12 @@ help: ## List what can be made
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Root can also run nodes: without it their tests say that they did not run.
-setup: ## Install and build what tests need: system packages, Rust, a Kubernetes from Go modules
+setup: ## Install and build what is needed: system packages, Rust, a Kubernetes from Go modules
 	@hack/setup $(if $(filter 0,$(shell id -u)),--node)
-	@$(SANDBOX) build
+	@$(SANDBOX) build etcd kubernetes
 
 test: setup ## Run all tests, on one real Kubernetes control plane
+	@$(SANDBOX) build
 	$(SANDBOX) run -- $(CARGO) test --workspace
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
@@ -25,6 +26,7 @@ gen: ## Write the generated files anew: the reference pages, the charts' kinds a
 	@hack/gen
 
 bench: setup ## Measure, print a table, and write target/bench/*.json
+	@$(SANDBOX) build kubernetes-node coredns pause echo
 	$(CARGO) bench --workspace --quiet
 
 demo: setup ## Show it at work: a control plane, an operator, an object's life from start to end

@@ -40,6 +40,9 @@ struct Spec {
     /// Go variables set when linking; `{version}`, `{major}` and `{minor}` stand for the pinned version.
     #[serde(default)]
     variables: BTreeMap<String, String>,
+    /// Build tags, which leave out what is not needed.
+    #[serde(default)]
+    tags: Vec<String>,
 }
 
 impl Catalogue {
@@ -130,6 +133,11 @@ impl Recipe {
     /// Program → package.
     pub(crate) fn binaries(&self) -> &BTreeMap<String, String> {
         &self.spec.binaries
+    }
+
+    /// The build tags, as Go's `-tags` takes them.
+    pub(crate) fn tags(&self) -> String {
+        self.spec.tags.join(",")
     }
 
     /// The flags for the linker: no symbols, no debug information, and the component's own variables.

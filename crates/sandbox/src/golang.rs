@@ -84,6 +84,8 @@ impl Toolchain {
             command
                 .args(["build", "-v", "-trimpath", "-ldflags"])
                 .arg(recipe.linker_flags())
+                .arg("-tags")
+                .arg(recipe.tags())
                 .arg("-o")
                 .arg(output)
                 .args(packages);
@@ -108,6 +110,8 @@ impl Toolchain {
         let mut command = self.command(recipe, tmp);
         command
             .args(["list", "-deps", "-trimpath", "-f", "{{if and .Stale (ne .Name \"main\")}}{{.ImportPath}}{{end}}"])
+            .arg("-tags")
+            .arg(recipe.tags())
             .args(recipe.binaries().values());
         let (mut stale, mut fetched) = (0_usize, 0_usize);
         run(command, recipe, |event| match event {
@@ -246,8 +250,8 @@ fn explain(recipe: &Recipe, said: &[String]) -> anyhow::Error {
 /// The sentence for a full disk.
 pub(crate) fn no_space(name: &str) -> anyhow::Error {
     anyhow!(
-        "No space is left on the disk to build {name}: all components together need about 5 GB while \
-         they are built. Free some, or set OPCORE_CACHE (the results), GOCACHE and GOMODCACHE (Go's own \
+        "No space is left on the disk to build {name}: a control plane needs about 5 GB while it is built, all \
+         components together about 16 GB. Free some, or set OPCORE_CACHE (the results), GOCACHE and GOMODCACHE (Go's own \
          files) to directories on a larger disk."
     )
 }

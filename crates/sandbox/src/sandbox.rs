@@ -19,7 +19,7 @@ use crate::node::Enclosure;
 use crate::process::ProcessId;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
-use crate::{Component, kubeconfig, probe};
+use crate::{Component, Part, kubeconfig, parts, probe};
 
 /// How a sandbox is started.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,8 @@ pub struct Options {
     pub durable: bool,
     /// Run a node too, on which pods run. Needs root, and the packages that `hack/setup --node` installs.
     pub node: bool,
+    /// What runs beside Kubernetes, e.g. `"registry".parse()?`.
+    pub with: Vec<Part>,
     /// The port of the API server; a free one when not given.
     pub port: Option<u16>,
     /// More flags for the API server, e.g. `--watch-cache=false`.
@@ -57,7 +59,7 @@ pub struct Sandbox {
 
 enum Place {
     /// Started by this process. The order matters: processes end before their files go.
-    Own { plane: ControlPlane, kubeconfig: PathBuf, _scratch: Scratch },
+    Own { plane: Box<ControlPlane>, kubeconfig: PathBuf, _scratch: Scratch },
     /// One that was there before.
     Given {
         kubeconfig: PathBuf,
@@ -101,7 +103,7 @@ impl Sandbox {
     /// Dropped, it ends and its files are removed. The components are built first when they never were.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         on_a_thread(|| async move {
-            let binaries = Binaries::for_sandbox(options.node, Progress::detect()).await?;
+            let binaries = Binaries::for_sandbox(&options, Progress::detect()).await?;
             Self::start_with(options, binaries).await
         })
         .await
@@ -110,7 +112,9 @@ impl Sandbox {
     pub(crate) async fn start_with(options: Options, binaries: Binaries) -> anyhow::Result<Self> {
         let scratch = Scratch::create()?;
         let plane = ControlPlane::start(scratch.home(), binaries, options, Lifetime::WithThisProcess, &Nobody).await?;
-        Ok(Self { place: Place::Own { kubeconfig: plane.home().kubeconfig(), plane, _scratch: scratch } })
+        Ok(Self {
+            place: Place::Own { kubeconfig: plane.home().kubeconfig(), plane: Box::new(plane), _scratch: scratch },
+        })
     }
 
     async fn given(path: PathBuf) -> anyhow::Result<Self> {
@@ -202,11 +206,12 @@ impl Sandbox {
     /// The log of a component. A cluster that is no sandbox keeps its logs to itself: there it is
     /// `/dev/null`, which can be read and holds nothing.
     pub fn log(&self, component: Component) -> PathBuf {
-        let home = match &self.place {
-            Place::Own { plane, .. } => Some(plane.home()),
-            Place::Given { home, .. } => home.as_ref(),
-        };
-        home.map_or_else(|| "/dev/null".into(), |home| home.log(component))
+        self.home().map_or_else(|| "/dev/null".into(), |home| home.log(component))
+    }
+
+    /// What must be known to use a part, as variables: its address, its user. Empty where there is no such part.
+    pub fn facts(&self, part: Part) -> BTreeMap<String, String> {
+        self.home().and_then(|home| parts::facts_of(home, part).ok()).into_iter().flatten().collect()
     }
 
     /// The file of a program such as `kubectl`, where there is one.
@@ -257,6 +262,14 @@ impl Sandbox {
                 "The components of a cluster given by OPCORE_KUBECONFIG cannot be stopped: \
                  use Sandbox::start in tests that do so."
             ),
+        }
+    }
+
+    /// Its directory, where it is known.
+    fn home(&self) -> Option<&Home> {
+        match &self.place {
+            Place::Own { plane, .. } => Some(plane.home()),
+            Place::Given { home, .. } => home.as_ref(),
         }
     }
 

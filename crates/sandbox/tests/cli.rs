@@ -136,7 +136,8 @@ fn a_sandbox_lives_from_up_to_down() -> anyhow::Result<()> {
         (
             "logs --name one kubelte",
             "There is no component \"kubelte\": choose one of etcd, kube-apiserver, kube-controller-manager, \
-             kube-scheduler, node-init, containerd, kubelet, kube-proxy.",
+             kube-scheduler, node-init, containerd, kubelet, kube-proxy, git, opentofu, prometheus, registry, \
+             registry-auth, traefik.",
         ),
     ] {
         let said = user.run(line)?.refusal()?;
@@ -286,25 +287,44 @@ fn a_component_that_cannot_be_built_is_answered_with_the_cure() -> anyhow::Resul
     Ok(())
 }
 
-#[test]
-fn a_full_disk_is_called_that() -> anyhow::Result<()> {
-    // The mount is seen by this one process only and goes with it.
+/// Runs a command with a small disk at a directory. The mount is seen by this one process only and goes with it.
+fn with_disk(size: &str, variable: &str, line: &str) -> anyhow::Result<Option<String>> {
     let user = User::new()?;
     let disk = user.dir.path().join("disk");
     fs::create_dir(&disk)?;
-    let script = "mount -t tmpfs -o size=1m tmpfs \"$0\" || exit 99; exec \"$@\"";
+    let script = "mount -t tmpfs -o size=$SIZE tmpfs \"$0\" || exit 99; \"$@\"; code=$?; ls -A \"$0\"; exit $code";
     let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-c", script])
-        .arg(&disk)
-        .args([env!("CARGO_BIN_EXE_sandbox"), "build", "etcd"])
-        .env("OPCORE_CACHE", &disk);
+    command.args(["--mount", "sh", "-c", script]).arg(&disk).arg(env!("CARGO_BIN_EXE_sandbox"));
+    command.args(line.split_whitespace()).env("SIZE", size).env("OPCORE_STATE", user.state()).env(variable, &disk);
     let said = answer(&mut command)?;
     if said.err.contains("Operation not permitted") || said.err.contains("permission denied") {
         eprintln!("NOT RUN: a_full_disk_is_called_that needs the right to mount (run as root): {}", said.err);
+        return Ok(None);
+    }
+    ensure!(said.status.code() == Some(1), "{}: {}{}", said.status, said.out, said.err);
+    if variable == "OPCORE_STATE" {
+        ensure!(said.out.is_empty(), "files are left: {}", said.out);
+    }
+    Ok(Some(said.err))
+}
+
+#[test]
+fn a_full_disk_is_called_that() -> anyhow::Result<()> {
+    if let Some(said) = with_disk("1m", "OPCORE_CACHE", "build etcd")? {
+        ensure!(said.contains("No space is left on the disk to build etcd"), "{said}");
+    }
+    // For the certificates it is too small, for etcd, or for images.
+    for (size, words) in [("64k", "No space left on device"), ("8m", "No space is left on the disk for ")] {
+        if let Some(said) = with_disk(size, "OPCORE_STATE", "up")? {
+            ensure!(said.contains(words), "{said}");
+        }
+    }
+    if let Err(why) = sandbox::can_run_node() {
+        eprintln!("NOT RUN: a_full_disk_is_called_that, with a node: {why:#}");
         return Ok(());
     }
-    ensure!(said.err.contains("No space is left on the disk to build etcd"), "{}", said.err);
+    let said = with_disk("160m", "OPCORE_STATE", "up --node")?.unwrap_or_default();
+    ensure!(said.contains("No space is left on the disk for the image "), "{said}");
     Ok(())
 }
 

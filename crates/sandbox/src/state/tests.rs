@@ -10,6 +10,7 @@ fn starting() -> State {
         audit: false,
         node: false,
         components: BTreeMap::new(),
+        parts: BTreeSet::new(),
         programs: BTreeMap::new(),
     }
 }
