@@ -5,19 +5,26 @@ SHELL := /usr/bin/env bash -o pipefail
 CARGO := cargo
 SANDBOX := $(CARGO) run --quiet --package sandbox --bin sandbox --
 
-.PHONY: help setup test lint gen bench demo demo-down clean
+# Root can also run nodes. Without it, what needs one says that it did not run.
+IS_ROOT := $(filter 0,$(shell id -u))
+
+.PHONY: help setup test e2e lint gen bench demo demo-down clean
 
 help: ## List what can be made
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Root can also run nodes: without it their tests say that they did not run.
 setup: ## Install and build what is needed: system packages, Rust, a Kubernetes from Go modules
-	@hack/setup $(if $(filter 0,$(shell id -u)),--node)
+	@hack/setup $(if $(IS_ROOT),--node)
 	@$(SANDBOX) build etcd kubernetes
 
-test: setup ## Run all tests, on one real Kubernetes control plane
+test: setup ## Run all tests on one real Kubernetes control plane, and as root the quick scenarios on a node
 	@$(SANDBOX) build
-	$(SANDBOX) run -- $(CARGO) test --workspace
+	$(SANDBOX) run -- $(CARGO) test --workspace --exclude e2e
+	$(CARGO) test --package e2e --lib --test quick
+
+e2e: setup ## Play all scenarios on a real node; needs root
+	@$(SANDBOX) build kubernetes-node coredns pause helm
+	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
 	@hack/lint
@@ -29,7 +36,7 @@ bench: setup ## Measure, print a table, and write target/bench/*.json
 	@$(SANDBOX) build kubernetes-node coredns pause echo
 	$(CARGO) bench --workspace --quiet
 
-demo: setup ## Show it at work: a control plane, an operator, an object's life from start to end
+demo: setup ## Show it at work: a Kubernetes, as root with a node, the charts on it, and what their operators do
 	@hack/demo up
 
 demo-down: ## Take the demo down

@@ -238,8 +238,14 @@ fn refused(object: &str, error: impl Into<Error>) -> Result<Outcome, Error> {
     let Error::Api(kube::Error::Api(status)) = &error else { return Err(error) };
     let reason = match status.code {
         400 | 413 | 422 => RefusalReason::Invalid,
-        // What it says to an apply with a field that the schema of a built-in kind does not have.
-        500 if status.message.starts_with("failed to create typed patch object") => RefusalReason::Invalid,
+        // What it says to an apply with a field that the schema of a built-in kind does not have, or a value that it cannot
+        // read.
+        500 if ["failed to create typed patch object", "failed to convert new object"]
+            .iter()
+            .any(|beginning| status.message.starts_with(beginning)) =>
+        {
+            RefusalReason::Invalid
+        }
         403 => RefusalReason::Forbidden,
         404 | 405 => RefusalReason::NotServed,
         409 => return Err(Error::Stale(object.to_owned())),

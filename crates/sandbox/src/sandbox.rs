@@ -13,7 +13,7 @@ use tokio::sync::{OnceCell, oneshot};
 use crate::binaries::Binaries;
 use crate::control_plane::{ControlPlane, Nobody};
 use crate::home::Home;
-use crate::image::{self, Image};
+use crate::image::{self, Image, Layout};
 use crate::launch::Lifetime;
 use crate::node::Enclosure;
 use crate::process::ProcessId;
@@ -96,6 +96,31 @@ impl Sandbox {
             })
             .await;
         shared.as_ref().map_err(|error| anyhow!(error.clone()))
+    }
+
+    /// As [`Self::shared`], with a node on which pods run.
+    ///
+    /// It is the cluster of `OPCORE_KUBECONFIG` when that has a node: `sandbox run --node` gives one to a
+    /// whole test run, and a cluster that is no sandbox is taken to have nodes. Otherwise one is started on
+    /// first use, with an audit log.
+    ///
+    /// # Errors
+    /// It cannot be started. All callers are told, none tries again.
+    pub async fn shared_with_node() -> anyhow::Result<&'static Self> {
+        static SHARED: OnceCell<Result<Sandbox, String>> = OnceCell::const_new();
+        if std::env::var_os("OPCORE_KUBECONFIG").is_some() {
+            let given = Self::shared().await?;
+            if given.is_foreign() || given.enclosure().is_some() {
+                return Ok(given);
+            }
+        }
+        let own = SHARED
+            .get_or_init(|| async {
+                let options = Options { node: true, audit: true, ..Options::default() };
+                Self::start(options).await.map_err(|error| format!("{error:#}"))
+            })
+            .await;
+        own.as_ref().map_err(|error| anyhow!(error.clone()))
     }
 
     /// Starts one of its own, for tests that stop or restart components or count requests.
@@ -231,18 +256,40 @@ impl Sandbox {
     /// # Errors
     /// There is no node, or the image cannot be built.
     pub async fn load_image(&self, image: &Image) -> anyhow::Result<()> {
-        let (home, enclosure) = match &self.place {
-            Place::Own { plane, .. } => (plane.home().clone(), plane.enclosure().cloned()),
-            Place::Given { home: Some(home), .. } => (home.clone(), Enclosure::find(home)),
+        let image = image.clone();
+        self.load(move || image.build()).await
+    }
+
+    /// Puts an image that `sandbox image build` made into the node.
+    ///
+    /// # Errors
+    /// There is no node, or the file holds no image that can run here.
+    pub async fn load_image_file(&self, file: &Path) -> anyhow::Result<()> {
+        let file = file.to_owned();
+        self.load(move || Layout::read(&file, None)).await
+    }
+
+    async fn load(&self, made: impl FnOnce() -> anyhow::Result<Layout> + Send + 'static) -> anyhow::Result<()> {
+        let home = match &self.place {
+            Place::Own { plane, .. } => plane.home(),
+            Place::Given { home: Some(home), .. } => home,
             Place::Given { home: None, .. } => bail!(
                 "Images cannot be put into a cluster given by OPCORE_KUBECONFIG: load them with the tools of that \
                  cluster."
             ),
         };
-        let enclosure = enclosure.context("This sandbox has no node: start one with Options { node: true, .. }")?;
-        let image = image.clone();
-        let layout = tokio::task::spawn_blocking(move || image.build()).await??;
-        image::load(layout, &enclosure, &home).await
+        let enclosure =
+            self.enclosure().context("This sandbox has no node: start one with Options { node: true, .. }")?;
+        let layout = tokio::task::spawn_blocking(made).await??;
+        image::load(layout, &enclosure, home).await
+    }
+
+    /// Where its node runs, if it has one.
+    fn enclosure(&self) -> Option<Enclosure> {
+        match &self.place {
+            Place::Own { plane, .. } => plane.enclosure().cloned(),
+            Place::Given { home, .. } => Enclosure::find(home.as_ref()?),
+        }
     }
 
     /// The numbers of the processes that this one started.
@@ -273,8 +320,8 @@ impl Sandbox {
         }
     }
 
-    /// Whether somebody else's objects may be in it.
-    fn is_foreign(&self) -> bool {
+    /// Whether it is a cluster of somebody else, with objects of theirs in it.
+    pub fn is_foreign(&self) -> bool {
         matches!(&self.place, Place::Given { home: None, .. })
     }
 }

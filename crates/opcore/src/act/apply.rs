@@ -16,6 +16,9 @@ use crate::plan::{Apply, Target};
 impl Actor<'_> {
     /// Applies an object, judged anew as often as it changes under our hands, within reason.
     pub(super) async fn apply(&self, apply: &Apply) -> Result<Outcome, Error> {
+        if apply.object.metadata.name.as_deref().unwrap_or_default().is_empty() {
+            return Err(Error::Bug(format!("a {} is to be applied without a name", apply.resource.kind)));
+        }
         for _ in 0..JUDGED_AT_MOST {
             if let Some(outcome) = self.apply_as_judged(apply).await? {
                 return Ok(outcome);

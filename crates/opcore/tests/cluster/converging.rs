@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use opcore::conditions::{self, READY, STALLED};
 use opcore::controller::Limits;
 use opcore::{Context, Decision, Error, Operator};
@@ -14,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::notebook::{Notebook, Notebooks, Shelf};
 use crate::proxy::{Fate, Passed, Proxy};
-use crate::stage::{Running, Settings, Stage, eventually, meddled};
+use crate::stage::{Running, Settings, Stage, event, events, eventually, meddled};
 
 /// The notebook operator, with a decision that panics for some.
 struct Panicky;
@@ -391,31 +390,4 @@ async fn an_object_that_goes_before_its_status_is_published_is_no_failure() {
     // What is under way is done before it stops.
     running.stop().await;
     assert!(!metrics.text().contains("opcore_reconcile_errors_total{"), "{}", metrics.text());
-}
-
-async fn events(stage: &Stage, about: &str) -> Vec<Event> {
-    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    let all = api.list(&ListParams::default()).await.unwrap();
-    let concerns = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
-    all.into_iter().filter(concerns).collect()
-}
-
-/// Waits for an Event about an object.
-async fn event(stage: &Stage, about: &str, reason: &str) -> Event {
-    use futures::StreamExt;
-    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    let stream = kube_runtime::watcher(api, kube_runtime::watcher::Config::default());
-    let mut stream = std::pin::pin!(kube_runtime::WatchStreamExt::applied_objects(stream));
-    let found = async {
-        loop {
-            let event = stream.next().await.unwrap().unwrap();
-            let concerns = event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
-            if concerns && event.reason.as_deref() == Some(reason) {
-                return event;
-            }
-        }
-    };
-    tokio::time::timeout(crate::stage::PATIENCE, found)
-        .await
-        .unwrap_or_else(|_| panic!("no Event {reason} about {about}"))
 }

@@ -299,11 +299,14 @@ async fn one_renewal_that_hangs_does_not_cost_the_lead() {
 #[tokio::test]
 async fn an_api_server_that_asks_to_be_left_alone_is_left_alone() {
     let stage = Stage::new("faults").await;
-    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    let times = timed_writes(&proxy, 1, Fate::Later(2));
-    let running = stage.run_at(proxy.config());
-    stage.write("diary", &[("monday", "rain")]).await;
-    stage.ready("diary").await;
-    assert!(pauses(&times)[0] >= Duration::from_secs(2), "{:?}", pauses(&times));
-    running.stop().await;
+    for fate in [Fate::Later(2), Fate::Crowded(2)] {
+        let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+        let times = timed_writes(&proxy, 1, fate);
+        let running = stage.run_at(proxy.config());
+        let name = format!("{fate:?}").to_lowercase().replace(['(', ')'], "");
+        stage.write(&name, &[("monday", "rain")]).await;
+        stage.ready(&name).await;
+        assert!(pauses(&times)[0] >= Duration::from_secs(2), "{fate:?}: {:?}", pauses(&times));
+        running.stop().await;
+    }
 }

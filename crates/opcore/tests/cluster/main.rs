@@ -4,6 +4,7 @@
 
 #[path = "../../examples/notebook/operator.rs"]
 mod notebook;
+mod process;
 mod proxy;
 mod stage;
 
@@ -11,6 +12,10 @@ mod acting;
 mod admission;
 mod converging;
 mod crashing;
+mod failing;
 mod faults;
 mod leading;
+mod secrecy;
+mod serving;
+mod shielding;
 mod teardown;

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -159,7 +160,7 @@ pub struct Running {
 impl Running {
     pub fn start<O: Operator>(operator: O, config: Config, namespace: &str, settings: Settings) -> Self {
         let (stop, stopping) = watch::channel(false);
-        let context = context(config, namespace, settings, stopping);
+        let context = context(NAME, config, namespace, settings, stopping);
         let metrics = context.metrics().clone();
         let task = tokio::spawn(async move { context.controller(operator).await.unwrap() });
         Self { stop, task, metrics }
@@ -179,7 +180,7 @@ impl Running {
     pub fn with(operator: impl Operator, client: Client, namespace: &str) -> Self {
         let (stop, stopping) = watch::channel(false);
         let metrics = Metrics::new(opcore::build_info!()).unwrap();
-        let context = context_of(client, metrics.clone(), namespace, Limits::default(), stopping);
+        let context = context_of(NAME, client, metrics.clone(), namespace, Limits::default(), stopping);
         let task = tokio::spawn(async move { context.controller(operator).await.unwrap() });
         Self { stop, task, metrics }
     }
@@ -197,17 +198,24 @@ impl Running {
     }
 }
 
-pub fn context(config: Config, namespace: &str, settings: Settings, stopping: watch::Receiver<bool>) -> Context {
+pub fn context(
+    operator: &str,
+    config: Config,
+    namespace: &str,
+    settings: Settings,
+    stopping: watch::Receiver<bool>,
+) -> Context {
     let metrics = Metrics::new(opcore::build_info!()).unwrap();
     let shield = Shield {
         leadership: Leadership::unquestioned(),
         metrics: metrics.clone(),
         deadline: settings.request_deadline,
     };
-    context_of(shield.client(config).unwrap(), metrics, namespace, settings.limits, stopping)
+    context_of(operator, shield.client(config).unwrap(), metrics, namespace, settings.limits, stopping)
 }
 
 fn context_of(
+    operator: &str,
     client: Client,
     metrics: Metrics,
     namespace: &str,
@@ -216,13 +224,38 @@ fn context_of(
 ) -> Context {
     Context::new(Parts {
         client,
-        operator: NAME.to_owned(),
+        operator: operator.to_owned(),
         namespaces: vec![namespace.to_owned()],
         limits,
         metrics,
         health: Health::default(),
         stopping,
     })
+}
+
+/// The Events about an object.
+pub async fn events(stage: &Stage, about: &str) -> Vec<Event> {
+    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let all = api.list(&ListParams::default()).await.unwrap();
+    let concerns = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
+    all.into_iter().filter(concerns).collect()
+}
+
+/// Waits for an Event about an object.
+pub async fn event(stage: &Stage, about: &str, reason: &str) -> Event {
+    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let stream = kube_runtime::watcher(api, kube_runtime::watcher::Config::default());
+    let mut stream = std::pin::pin!(kube_runtime::WatchStreamExt::applied_objects(stream));
+    let found = async {
+        loop {
+            let event = stream.next().await.unwrap().unwrap();
+            let concerns = event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
+            if concerns && event.reason.as_deref() == Some(reason) {
+                return event;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("no Event {reason} about {about}"))
 }
 
 /// A client to which something happens once: right before the first such request is sent, after all that led to it.

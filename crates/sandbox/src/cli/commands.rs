@@ -165,6 +165,12 @@ fn prepared(command: &[OsString], kubeconfig: &Path, binaries: &Binaries) -> any
     };
     let mut command = Command::new(program);
     command.args(arguments).env("KUBECONFIG", kubeconfig).env("OPCORE_KUBECONFIG", kubeconfig).env("PATH", search_path);
+    // `cargo run` tells its program which package it belongs to. To a cargo inside, that would be news: some build
+    // scripts ask for it, and half of the dependencies would be built anew.
+    let of_cargo = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for name in std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_str().is_some_and(of_cargo)) {
+        command.env_remove(name);
+    }
     Ok(command)
 }
 

@@ -1,0 +1,7 @@
+//! The scenarios that take their time: `make e2e` plays them, together with the quick ones.
+
+mod leading;
+mod leaving;
+mod measuring;
+mod rights;
+mod upgrading;
