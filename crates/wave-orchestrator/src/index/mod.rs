@@ -134,7 +134,7 @@ impl Index {
                 {
                     match item.task {
                         // What is applied is compared before it is written: nothing is lost by not knowing.
-                        Task::Apply(_) => knowledge.missing(),
+                        Task::Apply(_) => knowledge.told(),
                         _ => drop(again.insert(scope.clone())),
                     }
                 }

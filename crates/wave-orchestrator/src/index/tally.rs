@@ -76,7 +76,7 @@ impl Tally {
     pub(super) fn synced(&mut self, items: &[Item], scope: &ScopeId) {
         for (number, item) in items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope)) {
             self.change(number, item, |known| {
-                known.missing();
+                known.told();
                 true
             });
         }
