@@ -234,7 +234,7 @@ impl Live {
             let Some(watch) = open.get_mut(scope) else { continue };
             if let State::Watching(task) = &watch.state {
                 task.abort();
-                self.index().closed(scope);
+                self.unhear(scope);
                 watch.state = State::Watching(self.follow(scope.clone()));
             }
         }
@@ -252,10 +252,15 @@ impl Live {
     fn keep_if_used(&self, scope: &ScopeId, watch: &Open) -> bool {
         let used = !watch.plans.is_empty();
         if !used {
-            self.index().closed(scope);
-            lock(&self.sources).retain(|id, _| id.namespace != scope.namespace);
+            self.unhear(scope);
         }
         used
+    }
+
+    /// What a watch told before may have changed unheard.
+    fn unhear(&self, scope: &ScopeId) {
+        self.index().closed(scope);
+        lock(&self.sources).retain(|id, _| id.namespace != scope.namespace);
     }
 
     /// A watch that is not allowed would only ever fail: the right is asked for first, so that a plan can say what is

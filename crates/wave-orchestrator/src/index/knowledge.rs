@@ -102,6 +102,15 @@ impl Known {
         self.standing == Standing::Unread
     }
 
+    /// The objects that are believed to be there.
+    pub(super) fn objects<'a>(&'a self, item: &'a Item) -> impl Iterator<Item = &'a ObjectId> {
+        let named = match &item.subject {
+            Subject::One(id) if self.uid.is_some() => Some(id),
+            _ => None,
+        };
+        named.into_iter().chain(self.chosen.keys())
+    }
+
     /// Everything there is has been told.
     pub(super) fn told(&mut self) {
         if matches!(self.standing, Standing::Unread | Standing::NotServed) {

@@ -50,6 +50,8 @@ pub struct Index {
     strays: HashMap<String, HashMap<ObjectId, Owned>>,
     /// The watches that have reported everything there is.
     synced: HashSet<ScopeId>,
+    /// Of watches that are being opened anew: what they told of before and not yet again.
+    unconfirmed: HashMap<ScopeId, HashSet<ObjectId>>,
 }
 
 /// Where an item is.
@@ -87,6 +89,7 @@ impl Index {
             owners: HashMap::new(),
             strays: HashMap::new(),
             synced: HashSet::new(),
+            unconfirmed: HashMap::new(),
         }
     }
 
@@ -192,6 +195,9 @@ impl Index {
     /// An object is there, in this form.
     pub fn seen(&mut self, kind: &GroupKind, object: &Value, now: Timestamp) -> Wake {
         let id = id_of(kind, object);
+        for told in self.unconfirmed.values_mut() {
+            told.remove(&id);
+        }
         let mut wake = self.by_source.get(&id).cloned().unwrap_or_default();
         self.track(&id, object, &mut wake);
         let named = self.by_object.get(&id).into_iter().flatten();
@@ -234,12 +240,17 @@ impl Index {
     pub fn synced(&mut self, scope: &ScopeId) -> Wake {
         self.synced.insert(scope.clone());
         let mut wake = Wake::new();
+        for vanished in self.unconfirmed.remove(scope).unwrap_or_default() {
+            for plan in self.gone(&vanished) {
+                note(&mut wake, &plan);
+            }
+        }
         for (name, plan) in &mut self.plans {
             if !plan.interest.scopes.contains(scope) {
                 continue;
             }
             // Whether anything was missing or not: someone may wait for nothing but this.
-            wake.push(name.clone());
+            note(&mut wake, name);
             for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
                 tally.synced(&wave.items, scope);
             }
@@ -264,9 +275,14 @@ impl Index {
         self.by_source.contains_key(id)
     }
 
-    /// A watch was closed, or is being opened anew: what it told before may have changed unheard.
+    /// A watch was closed, or is being opened anew: what it told before may have changed unheard, and what goes meanwhile
+    /// nobody tells.
     pub fn closed(&mut self, scope: &ScopeId) {
         self.synced.remove(scope);
+        let told: HashSet<ObjectId> = self.plans.values().flat_map(|plan| plan.told_by(scope)).cloned().collect();
+        if !told.is_empty() {
+            self.unconfirmed.insert(scope.clone(), told);
+        }
     }
 
     /// Whether all these watches have reported everything there is.
@@ -372,6 +388,16 @@ impl Interest {
 impl Plan {
     fn find_orphans(&mut self) {
         self.orphans = self.owned.keys().filter(|id| !self.interest.applies(id)).cloned().collect();
+    }
+
+    /// The objects that are believed to be there because this watch told so.
+    fn told_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
+        let items = self.interest.waves.iter().zip(&self.waves).flat_map(|(wave, tally)| {
+            let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
+            items.filter_map(|(number, item)| Some((item, tally.known(number)?)))
+        });
+        let is_of_kind = |id: &&ObjectId| scope.ours && id.kind.kind == scope.kind && id.kind.group == scope.group;
+        items.flat_map(|(item, known)| known.objects(item)).chain(self.owned.keys().filter(is_of_kind))
     }
 
     /// Answers what was known of it before.

@@ -259,6 +259,27 @@ fn a_watch_that_was_closed_no_longer_vouches_for_anything() {
 }
 
 #[test]
+fn what_went_while_a_watch_was_opened_anew_is_missed_when_everything_is_told_again() {
+    let mut desk = Desk::with(&format!("{PLAN}{CHOICE}"));
+    let there = [map("p", "a", "rain"), map("p", "old", "rain"), widget("w", "True"), of_team("one", "a", "Done")];
+    for object in &there {
+        desk.see(object);
+    }
+    desk.sync("p");
+    assert_eq!([desk.counts(0), desk.counts(1), desk.counts(2)], [[1, 0, 1, 0, 0]; 3]);
+    for scope in desk.index.plans["p"].interest.scopes.clone() {
+        desk.index.closed(&scope);
+    }
+    desk.see(&widget("w", "True"));
+    assert_eq!([desk.counts(0), desk.counts(1), desk.counts(2)], [[1, 0, 1, 0, 0]; 3], "nothing is said too early");
+    desk.sync("p");
+    assert_eq!(desk.counts(0), [1, 0, 0, 0, 1], "it is to be applied again");
+    assert_eq!(desk.counts(1), [1, 0, 1, 0, 0], "it was told of again");
+    assert_eq!(desk.reason(2), "NotFound");
+    assert_eq!((desk.look().orphan_count, desk.look().owned.len()), (0, 0));
+}
+
+#[test]
 fn what_was_applied_for_a_plan_is_found_again_whoever_is_told_of_first() {
     let mut desk = Desk::new();
     desk.see(&map("p", "a", "rain"));
