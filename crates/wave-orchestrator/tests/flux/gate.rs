@@ -1,14 +1,17 @@
 //! A gated member is suspended until its wave starts, by nobody but us, and given back.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, PARENT, is_ready, reference, suspended_by};
+use crate::fleet::{Fleet, is_ready, reference};
 use crate::operator::{self, NAME, plan, until};
 use crate::{PATIENCE, fleet};
+
+/// Who applies a Kustomization that is itself in Git.
+const PARENT: &str = "kustomize-controller";
 
 /// A wave with a gated Kustomization, after one that waits for a ConfigMap which nobody has made yet.
 fn gated(namespace: &str) -> Value {
@@ -23,6 +26,15 @@ async fn signal(fleet: &Fleet) -> anyhow::Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(fleet.client.clone(), &fleet.namespace);
     maps.create(&PostParams::default(), &serde_json::from_value(json!({ "metadata": { "name": "signal" } }))?).await?;
     Ok(())
+}
+
+/// Whether this manager holds `spec.suspend`.
+fn suspended_by(object: &DynamicObject, manager: &str) -> bool {
+    object.managed_fields().iter().any(|entry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        entry.manager.as_deref() == Some(manager)
+            && fields.is_some_and(|fields| fields.pointer("/f:spec/f:suspend").is_some())
+    })
 }
 
 fn is_held(kustomization: &DynamicObject) -> bool {

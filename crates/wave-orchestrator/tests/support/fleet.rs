@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::{Client, ResourceExt};
+use kube::Client;
 use sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
 
@@ -15,8 +15,6 @@ use crate::operator;
 
 /// As many Kustomizations as the chain has.
 pub const LENGTH: usize = 5;
-/// Who applies a Kustomization that is itself in Git.
-pub const PARENT: &str = "kustomize-controller";
 
 /// Starts a control plane with Flux, and returns when Flux has fetched a repository.
 pub async fn start() -> anyhow::Result<Sandbox> {
@@ -108,17 +106,8 @@ pub fn name(number: usize) -> String {
 pub fn is_ready(object: &DynamicObject) -> bool {
     let status = &object.data["status"];
     let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-    status["observedGeneration"].as_i64() == object.meta().generation
+    status["observedGeneration"].as_i64() == object.metadata.generation
         && status["conditions"].as_array().into_iter().flatten().any(ready)
-}
-
-/// Whether this manager holds `spec.suspend`.
-pub fn suspended_by(object: &DynamicObject, manager: &str) -> bool {
-    object.managed_fields().iter().any(|entry| {
-        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        entry.manager.as_deref() == Some(manager)
-            && fields.is_some_and(|fields| fields.pointer("/f:spec/f:suspend").is_some())
-    })
 }
 
 fn api(client: &Client, group: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {

@@ -1,4 +1,5 @@
 //! The operator at work in this process, and what it is asked to roll out.
+#![allow(dead_code, reason = "tests and benchmarks use different parts of it")]
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use opcore::controller::{Limits, Parts};
 use opcore::election::Leadership;
 use opcore::health::Health;
 use opcore::metrics::Metrics;
+use sandbox::results;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -93,9 +95,17 @@ impl Operator {
         Ok(Self { stop, task, metrics })
     }
 
-    /// Its metrics, as Prometheus would read them.
-    pub fn metrics(&self) -> String {
-        self.metrics.text()
+    /// How often it has looked at a plan without being refused anything.
+    pub fn looks(&self) -> usize {
+        results::count(&self.metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""))
+    }
+
+    /// The writes that it sent so far, to this kind of object or to all; Events are no objects of anyone.
+    pub fn writes(&self, resource: Option<&str>) -> usize {
+        results::count(&self.metrics.text(), "opcore_api_requests_total", |line| {
+            let reads = ["\"get\"", "\"list\"", "\"watch\"", "events"].iter().any(|word| line.contains(word));
+            !reads && resource.is_none_or(|resource| line.contains(&format!("\"{resource}\"")))
+        })
     }
 
     /// Lets it work until it ends.
