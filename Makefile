@@ -8,6 +8,10 @@ SANDBOX := $(CARGO) run --quiet --package sandbox --bin sandbox --
 # Root can also run nodes. Without it, what needs one says that it did not run.
 IS_ROOT := $(filter 0,$(shell id -u))
 
+# Their build takes minutes, and only what `make e2e` plays needs them.
+FLUX := source-controller kustomize-controller
+COMPONENTS := $(patsubst hack/components/%/component.yaml,%,$(wildcard hack/components/*/component.yaml))
+
 .PHONY: help setup test e2e lint gen bench demo demo-down clean
 
 help: ## List what can be made
@@ -18,13 +22,14 @@ setup: ## Install and build what is needed: system packages, Rust, a Kubernetes 
 	@$(SANDBOX) build etcd kubernetes
 
 test: setup ## Run all tests on one real Kubernetes control plane, and as root the quick scenarios on a node
-	@$(SANDBOX) build
+	@$(SANDBOX) build $(filter-out $(FLUX),$(COMPONENTS))
 	$(SANDBOX) run -- $(CARGO) test --workspace --exclude e2e
 	$(CARGO) test --package e2e --lib --test quick
 
-e2e: setup ## Play all scenarios on a real node; needs root
-	@$(SANDBOX) build kubernetes-node coredns pause helm
+e2e: setup ## Play all scenarios on a real node, which needs root, and those with Flux
+	@$(SANDBOX) build kubernetes-node coredns pause helm git-server $(FLUX)
 	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
+	$(CARGO) test --package wave-orchestrator --test flux
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
 	@hack/lint
