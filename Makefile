@@ -24,10 +24,11 @@ test: setup ## Run all tests on one real Kubernetes control plane, and as root t
 	  $(CARGO) test --package e2e --lib --test quick && \
 	  echo "All tests passed in $$((SECONDS / 60)) min $$((SECONDS % 60)) s."
 
-e2e: setup ## Play all scenarios on a real node; needs root
+e2e: setup ## Play all scenarios on a real node, which needs root, and those with Flux
 	@$(SANDBOX) build
 	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
 	$(CARGO) test --package sandbox --features slow-parts --test opentofu --test showcase
+	$(CARGO) test --package wave-orchestrator --test flux
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
 	@hack/setup
