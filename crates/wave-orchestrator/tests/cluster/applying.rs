@@ -252,9 +252,9 @@ async fn what_the_api_server_writes_in_another_form_is_ready_and_applied_once() 
 async fn what_a_watch_told_is_not_undone_by_the_answer_to_a_write_before_it() {
     let stage = Stage::new("answers").await;
     // A definition is established while the other writes of its stage are still under way.
-    let namespaces: String = (0..12)
-        .map(|n| format!("        ---\n        {{apiVersion: v1, kind: Namespace, metadata: {{name: NS-{n}}}}}\n"))
-        .collect();
+    let namespace =
+        |n| format!("        ---\n        {{apiVersion: v1, kind: Namespace, metadata: {{name: NS-{n}}}}}\n");
+    let namespaces = (0..12).map(namespace).collect::<Vec<_>>().concat();
     stage
         .plan(&format!(
             "waves:
