@@ -18,16 +18,17 @@ setup: ## Install and build what is needed: system packages, Rust, a Kubernetes 
 	@$(SANDBOX) build etcd kubernetes
 
 test: setup ## Run all tests on one real Kubernetes control plane, and as root the quick scenarios on a node
-	@$(SANDBOX) build registry crane git-server $(if $(IS_ROOT),kubernetes-node coredns pause echo helm)
+	@$(SANDBOX) build registry crane git-server helm $(if $(IS_ROOT),kubernetes-node coredns pause echo)
 	@SECONDS=0; $(SANDBOX) run -- $(CARGO) test --workspace --exclude e2e && \
 	  $(SANDBOX) run -- hack/quickstart docs/wave-orchestrator.md && \
 	  $(CARGO) test --package e2e --lib --test quick && \
 	  echo "All tests passed in $$((SECONDS / 60)) min $$((SECONDS % 60)) s."
 
-e2e: setup ## Play all scenarios on a real node; needs root
+e2e: setup ## Play all scenarios on a real node, which needs root, and those with Flux
 	@$(SANDBOX) build
 	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
 	$(CARGO) test --package sandbox --features slow-parts --test opentofu --test showcase
+	$(CARGO) test --package wave-orchestrator --test flux
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
 	@hack/setup

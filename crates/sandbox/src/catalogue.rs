@@ -43,6 +43,8 @@ struct Spec {
     /// Build tags, which leave out what is not needed.
     #[serde(default)]
     tags: Vec<String>,
+    /// The folder of the module that holds the definitions of its kinds.
+    definitions: Option<String>,
 }
 
 impl Catalogue {
@@ -133,6 +135,16 @@ impl Recipe {
     /// Program → package.
     pub(crate) fn binaries(&self) -> &BTreeMap<String, String> {
         &self.spec.binaries
+    }
+
+    /// The module whose version is the component's.
+    pub(crate) fn module(&self) -> &str {
+        &self.spec.module
+    }
+
+    /// The folder of the module that holds the definitions of its kinds, where it has some.
+    pub(crate) fn definitions(&self) -> Option<&str> {
+        self.spec.definitions.as_deref()
     }
 
     /// The build tags, as Go's `-tags` takes them.

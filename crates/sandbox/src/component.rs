@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(
             answer,
             Err("There is no component \"kubelte\": choose one of etcd, kube-apiserver, \
-                 kube-controller-manager, kube-scheduler, node-init, containerd, kubelet, kube-proxy, git, opentofu, prometheus, \
-                 registry, registry-auth, traefik."
+                 kube-controller-manager, kube-scheduler, node-init, containerd, kubelet, kube-proxy, git, \
+                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, traefik."
                 .to_owned())
         );
     }

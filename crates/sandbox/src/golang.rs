@@ -23,6 +23,9 @@ pub(crate) const BUILD_SETTINGS: [(&str, &str); 4] = [
     ("GOWORK", "off"),
 ];
 
+/// Where a build has the definitions of its kinds, beside `bin`.
+pub(crate) const DEFINITIONS: &str = "definitions";
+
 /// A Go that was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Toolchain {
@@ -100,6 +103,33 @@ impl Toolchain {
                 }
             })
             .await?;
+        }
+        match recipe.definitions() {
+            Some(folder) => self.copy_definitions(recipe, folder, dir).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Copies the definitions of the kinds that the programs work on, so that the sources are not needed to run them.
+    async fn copy_definitions(&self, recipe: &Recipe, folder: &str, dir: &Path) -> anyhow::Result<()> {
+        let mut command = self.command(recipe, &dir.join("tmp"));
+        command.args(["list", "-m", "-f", "{{.Dir}}", recipe.module()]);
+        let mut sources = PathBuf::new();
+        run(command, recipe, |event| {
+            if let Event::Output(line) = event {
+                sources = line.into();
+            }
+        })
+        .await?;
+        let (from, to) = (sources.join(folder), dir.join(DEFINITIONS));
+        std::fs::create_dir(&to)?;
+        let files = std::fs::read_dir(&from)
+            .with_context(|| format!("{} has no folder {folder}: correct its component.yaml", recipe.module()))?;
+        for file in files {
+            let file = file?;
+            // Read and written rather than copied: Go keeps its sources without the permission to write.
+            let text = std::fs::read(file.path())?;
+            std::fs::write(to.join(file.file_name()), text)?;
         }
         Ok(())
     }

@@ -249,11 +249,6 @@ impl fmt::Debug for Wanted {
     }
 }
 
-/// The kinds that a draft mentions, as it writes them.
-pub fn kinds(draft: &Draft) -> BTreeSet<WrittenKind> {
-    draft.waves.iter().flat_map(|wave| &wave.items).map(|item| (item.api_version.clone(), item.kind.clone())).collect()
-}
-
 /// What the plan wants to hear of, given the kinds that the API server has.
 ///
 /// # Guarantees

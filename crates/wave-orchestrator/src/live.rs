@@ -235,6 +235,7 @@ impl Live {
             if let State::Watching(task) = &watch.state {
                 task.abort();
                 self.index().reopened(scope);
+                self.forget_sources(scope);
                 watch.state = State::Watching(self.follow(scope.clone()));
             }
         }
@@ -253,9 +254,14 @@ impl Live {
         let used = !watch.plans.is_empty();
         if !used {
             self.index().closed(scope);
-            lock(&self.sources).retain(|id, _| id.namespace != scope.namespace);
+            self.forget_sources(scope);
         }
         used
+    }
+
+    /// What ConfigMaps held may have changed unheard.
+    fn forget_sources(&self, scope: &ScopeId) {
+        lock(&self.sources).retain(|id, _| id.namespace != scope.namespace);
     }
 
     /// A watch that is not allowed would only ever fail: the right is asked for first, so that a plan can say what is

@@ -29,6 +29,7 @@ impl ControlPlane {
     pub(crate) async fn add(&self, part: Part, observer: &dyn Observer) -> anyhow::Result<()> {
         let component = Component::Part(part);
         let started = Instant::now();
+        parts::install_definitions(&self.place(part), || self.client()).await?;
         match &part.definition().work {
             Work::Process { .. } => self.bring_up(component, observer).await?,
             Work::Files => self.prepare(part)?,

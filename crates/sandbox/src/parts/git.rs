@@ -7,6 +7,7 @@ pub(super) const PART: Definition = Definition {
     about: "a git server: smart HTTP v2, push with a password, webhooks",
     programs: &["git-server"],
     packages: &[("git", "git")],
+    definitions: &[],
     needs_node: false,
     prepare: |_| Ok(()),
     work: Work::Process {

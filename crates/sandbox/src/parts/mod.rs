@@ -4,7 +4,9 @@
 //! and its line in [`ALL`]. Building, starting, waiting, logs, status and the end of it are the same for
 //! all, and done elsewhere.
 
+mod definitions;
 mod facts;
+mod flux;
 mod git;
 mod opentofu;
 mod pods;
@@ -27,16 +29,19 @@ use crate::binaries::Binaries;
 use crate::home::Home;
 use crate::node::{Network, requirements};
 
+pub(crate) use definitions::install as install_definitions;
 pub(crate) use facts::{all as facts_of_all, of as facts_of, write as write_facts};
 pub(crate) use pods::{Pods, install as install_pods, run as pods_run};
 
 /// All of them, in the order of their names.
-const ALL: [Part; 6] = [
+const ALL: [Part; 8] = [
     Part(&git::PART),
+    Part(&flux::KUSTOMIZE),
     Part(&opentofu::PART),
     Part(&prometheus::PART),
     Part(&registry::OPEN),
     Part(&registry::WITH_AUTH),
+    Part(&flux::SOURCE),
     Part(&traefik::PART),
 ];
 
@@ -59,6 +64,8 @@ pub(crate) struct Definition {
     pub(crate) programs: &'static [&'static str],
     /// The programs of the system that it needs, and the Debian packages that bring them.
     pub(crate) packages: &'static [(&'static str, &'static str)],
+    /// The programs whose kinds the cluster must have before it starts.
+    pub(crate) definitions: &'static [&'static str],
     pub(crate) needs_node: bool,
     /// Writes the files that it needs into its directory.
     pub(crate) prepare: fn(&Place<'_>) -> anyhow::Result<()>,
@@ -270,8 +277,8 @@ mod tests {
         let answer = "promethues".parse::<Part>().map_err(|e| e.to_string());
         assert_eq!(
             answer,
-            Err("There is no part \"promethues\" to add to a sandbox: choose from git, opentofu, prometheus, \
-                 registry, registry-auth, traefik."
+            Err("There is no part \"promethues\" to add to a sandbox: choose from git, \
+                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, traefik."
                 .to_owned())
         );
     }

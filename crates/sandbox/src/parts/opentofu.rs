@@ -19,6 +19,7 @@ pub(super) const PART: Definition = Definition {
     about: "OpenTofu (`tofu`) with the providers random and local",
     programs: &["tofu", "terraform-provider-local", "terraform-provider-random"],
     packages: &[],
+    definitions: &[],
     needs_node: false,
     prepare,
     work: Work::Files,

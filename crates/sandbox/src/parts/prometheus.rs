@@ -10,6 +10,7 @@ pub(super) const PART: Definition = Definition {
     about: "Prometheus; scrapes pods annotated prometheus.io/scrape: \"true\"",
     programs: &["prometheus"],
     packages: &[],
+    definitions: &[],
     needs_node: false,
     prepare: |place| {
         let file = place.dir().join("prometheus.yml");

@@ -14,6 +14,7 @@ pub(super) const OPEN: Definition = Definition {
     about: "an OCI registry",
     programs: &["registry", "crane"],
     packages: &[],
+    definitions: &[],
     needs_node: false,
     prepare: |place| prepare(place, None),
     work: WORK,

@@ -7,6 +7,7 @@ pub(super) const PART: Definition = Definition {
     about: "Traefik; serves Ingresses at the node's address",
     programs: &["traefik"],
     packages: &[],
+    definitions: &[],
     needs_node: true,
     prepare: |_| Ok(()),
     work: Work::Pods(Pods {

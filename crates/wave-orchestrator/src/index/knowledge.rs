@@ -108,18 +108,19 @@ impl Known {
         self.standing == Standing::Unread
     }
 
-    /// The objects that it was told of.
-    pub(super) fn told(&self, item: &Item) -> Vec<ObjectId> {
-        match &item.subject {
-            Subject::One(id) if self.uid.is_some() => vec![id.clone()],
-            Subject::One(_) => Vec::new(),
-            Subject::Selected(_) => self.chosen.keys().cloned().collect(),
-        }
+    /// The objects that are believed to be there.
+    pub(super) fn objects<'a>(&'a self, item: &'a Item) -> impl Iterator<Item = &'a ObjectId> {
+        let named = match &item.subject {
+            Subject::One(id) if self.uid.is_some() => Some(id),
+            _ => None,
+        };
+        named.into_iter().chain(self.chosen.keys())
     }
 
-    pub(super) fn missing(&mut self) {
+    /// Everything there is has been told.
+    pub(super) fn told(&mut self) {
         if matches!(self.standing, Standing::Unread | Standing::NotServed) {
-            self.standing = Standing::Missing;
+            self.standing = self.sum();
         }
     }
 
@@ -184,7 +185,7 @@ impl Known {
             let standing = checked(check, object);
             let before = self.chosen.insert(id.clone(), standing.clone());
             let summed = self.sum_up();
-            return before.is_none_or(|before| !before.is_like(&standing)) || summed;
+            return !self.is_unread() && (before.is_none_or(|before| !before.is_like(&standing)) || summed);
         }
         if self.knows_newer(object) {
             return false;
@@ -254,18 +255,28 @@ impl Known {
     /// The object, or one of the choice, is not there.
     pub(super) fn gone(&mut self, item: &Item, id: &ObjectId) -> bool {
         if matches!(item.subject, Subject::Selected(_)) {
-            return self.chosen.remove(id).is_some() && self.sum_up() || self.chosen.is_empty() && self.sum_up();
+            return self.chosen.remove(id).is_some() && self.sum_up();
         }
         let was = std::mem::replace(self, Self { standing: Standing::Missing, ..Self::default() });
         was.standing != Standing::Missing
     }
 
-    /// A choice is as ready as the least ready object in it. Answers whether that changed.
-    fn sum_up(&mut self) -> bool {
+    /// A choice is as ready as the least ready object in it; one of nothing is missing, as is an object that nobody told
+    /// of.
+    fn sum(&self) -> Standing {
         let worst = |found: &dyn Fn(&Standing) -> bool| self.chosen.values().find(|standing| found(standing)).cloned();
-        let sum = worst(&|standing| standing.is_failed())
+        worst(&|standing| standing.is_failed())
             .or_else(|| worst(&|standing| *standing != Standing::Ready))
-            .unwrap_or(if self.chosen.is_empty() { Standing::Missing } else { Standing::Ready });
+            .unwrap_or(if self.chosen.is_empty() { Standing::Missing } else { Standing::Ready })
+    }
+
+    /// Answers whether the choice as a whole changed.
+    fn sum_up(&mut self) -> bool {
+        if self.is_unread() {
+            // Before everything is told nobody knows what else is in it.
+            return false;
+        }
+        let sum = self.sum();
         let changed = !sum.is_like(&self.standing);
         self.standing = sum;
         changed

@@ -137,7 +137,7 @@ impl Index {
                 {
                     match item.task {
                         // What is applied is compared before it is written: nothing is lost by not knowing.
-                        Task::Apply(_) => knowledge.missing(),
+                        Task::Apply(_) => knowledge.told(),
                         _ => drop(again.insert(scope.clone())),
                     }
                 }
@@ -297,15 +297,7 @@ impl Index {
     /// A watch is opened anew, and will tell of everything there is: what it told before and does not tell again was gone
     /// in between.
     pub fn reopened(&mut self, scope: &ScopeId) {
-        let mut told: HashSet<ObjectId> = HashSet::new();
-        for plan in self.plans.values() {
-            for (wave, tally) in plan.interest.waves.iter().zip(&plan.waves) {
-                told.extend(tally.told_by(&wave.items, scope));
-            }
-            if scope.ours {
-                told.extend(plan.owned.keys().filter(|id| scope.is_on(&id.kind)).cloned());
-            }
-        }
+        let told = self.plans.values().flat_map(|plan| plan.told_by(scope)).cloned().collect();
         self.synced.remove(scope);
         self.unconfirmed.insert(scope.clone(), told);
     }
@@ -417,6 +409,16 @@ impl Interest {
 impl Plan {
     fn find_orphans(&mut self) {
         self.orphans = self.owned.keys().filter(|id| !self.interest.applies(id)).cloned().collect();
+    }
+
+    /// The objects that are believed to be there because this watch told so.
+    fn told_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
+        let items = self.interest.waves.iter().zip(&self.waves).flat_map(|(wave, tally)| {
+            let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
+            items.filter_map(|(number, item)| Some((item, tally.known(number)?)))
+        });
+        let is_of_kind = |id: &&ObjectId| scope.ours && id.kind.kind == scope.kind && id.kind.group == scope.group;
+        items.flat_map(|(item, known)| known.objects(item)).chain(self.owned.keys().filter(is_of_kind))
     }
 
     /// Answers what was known of it before.

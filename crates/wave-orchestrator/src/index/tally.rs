@@ -76,16 +76,10 @@ impl Tally {
     pub(super) fn synced(&mut self, items: &[Item], scope: &ScopeId) {
         for (number, item) in items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope)) {
             self.change(number, item, |known| {
-                known.missing();
+                known.told();
                 true
             });
         }
-    }
-
-    /// The objects that this watch has told of.
-    pub(super) fn told_by<'a>(&'a self, items: &'a [Item], scope: &'a ScopeId) -> impl Iterator<Item = ObjectId> + 'a {
-        let of_scope = items.iter().zip(&self.known).filter(move |(item, _)| item.scope.as_ref() == Some(scope));
-        of_scope.flat_map(|(item, known)| known.told(item))
     }
 
     /// The status that `object` had when it was written is not believed.

@@ -1,0 +1,10 @@
+//! The program as a person uses it, on a real control plane: one file per subject.
+#![allow(unreachable_pub, reason = "a test binary has no outside")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
+mod user;
+
+mod checking;
+mod helping;
+mod looking;
+mod refusing;
