@@ -18,7 +18,7 @@ setup: ## Install and build what is needed: system packages, Rust, a Kubernetes 
 	@$(SANDBOX) build etcd kubernetes
 
 test: setup ## Run all tests on one real Kubernetes control plane, and as root the quick scenarios on a node
-	@$(SANDBOX) build registry crane git-server $(if $(IS_ROOT),kubernetes-node coredns pause echo helm)
+	@$(SANDBOX) build registry crane git-server helm $(if $(IS_ROOT),kubernetes-node coredns pause echo)
 	@SECONDS=0; $(SANDBOX) run -- $(CARGO) test --workspace --exclude e2e && \
 	  $(SANDBOX) run -- hack/quickstart docs/wave-orchestrator.md && \
 	  $(CARGO) test --package e2e --lib --test quick && \

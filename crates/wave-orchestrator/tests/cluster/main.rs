@@ -7,5 +7,6 @@ mod applying;
 mod crashing;
 mod failing;
 mod leaving;
+mod permitting;
 mod stage;
 mod watching;

@@ -1,0 +1,100 @@
+//! What the chart grants is what a plan needs; what it does not grant is named.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt};
+use sandbox::{Options, Sandbox};
+use serde::Deserialize;
+use serde_json::json;
+use wave_orchestrator::api::v1alpha1::{WavePhase, WavePlan};
+
+use crate::stage::{NAME, Stage, eventually, gone, start, wave, words};
+
+/// The objects of the chart that grant rights, as Helm renders them for this namespace.
+async fn rights(namespace: &str) -> Vec<DynamicObject> {
+    let helm = sandbox::program("helm").await.unwrap();
+    let charts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts");
+    let run = async |words: &[&str]| {
+        let done = tokio::process::Command::new(&helm).args(words).current_dir(&charts).output().await.unwrap();
+        assert!(done.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    run(&["dependency", "update", "--skip-refresh", NAME]).await;
+    let rendered = run(&["template", NAME, NAME, "--namespace", namespace]).await;
+    let objects = serde_yaml::Deserializer::from_str(&rendered).map(|text| DynamicObject::deserialize(text).unwrap());
+    objects.filter(|object| object.types.as_ref().unwrap().kind.contains("Role")).collect()
+}
+
+#[tokio::test]
+async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let stage = Stage::on(&sandbox, "rights").await;
+    let mut role = String::new();
+    for object in rights(&stage.namespace).await {
+        let types = object.types.clone().unwrap();
+        let gvk = GroupVersionKind::try_from(&types).unwrap();
+        let (client, resource) = (stage.client.clone(), ApiResource::from_gvk(&gvk));
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        api.create(&PostParams::default(), &object).await.unwrap();
+        if types.kind == "ClusterRole" && !object.name_any().ends_with("-view") {
+            role = object.name_any();
+        }
+    }
+    let mut config = stage.config.clone();
+    config.auth_info.impersonate = Some(format!("system:serviceaccount:{}:{NAME}", stage.namespace));
+    config.auth_info.impersonate_groups = Some(vec!["system:serviceaccounts".into(), "system:authenticated".into()]);
+    let running = start(config);
+
+    // It applies, observes, prunes, and takes down.
+    let service = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}'}}";
+    let observed = "{ref: {apiVersion: v1, kind: Namespace, name: NS}}";
+    stage.plan(&format!("waves: [{{name: one, members: [{}, {service}, {observed}]}}]", crate::stage::map("a"))).await;
+    stage.ready().await;
+    let web = stage.of::<Service>().get("web").await.unwrap();
+    stage.plan(&format!("waves: [{{name: one, members: [{}, {observed}]}}]", crate::stage::map("a"))).await;
+    gone(&stage.of::<Service>(), "web", &web.uid().unwrap()).await;
+    let map: ConfigMap = stage.maps().get("a").await.unwrap();
+    stage.delete().await;
+    gone(&stage.maps(), "a", &map.uid().unwrap()).await;
+
+    // It may neither read nor write Secrets.
+    let lacks = |right: &'static str| move |plan: &WavePlan| plan.status.is_some() && words(plan).1.contains(right);
+    stage
+        .plan("waves: [{name: one, members: [{ref: {apiVersion: v1, kind: Secret, namespace: NS, name: key}}]}]")
+        .await;
+    stage.until("one that lacks a right", lacks("list and watch secrets in rights-")).await;
+    let told = stage.until("one that names the value", lacks("(value rbac.read of the chart) is missing")).await;
+    assert_eq!(words(&told).0, "Forbidden");
+    let secret = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: Secret, metadata: {name: key}}'}}";
+    stage.plan(&format!("waves: [{{name: one, members: [{secret}]}}]")).await;
+    stage.until("one that names the value", lacks("list and watch secrets (value rbac.apply of the chart)")).await;
+
+    // Half of what it needs is granted, which it finds out by itself: what is refused names the rest.
+    let roles: Api<ClusterRole> = Api::all(stage.client.clone());
+    let grant = async |verbs: &[&str]| {
+        let more = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": verbs });
+        let patch = json!([{ "op": "add", "path": "/rules/-", "value": more }]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
+        roles.patch(&role, &PatchParams::default(), &patch).await.unwrap();
+    };
+    grant(&["list", "watch"]).await;
+    let told = stage
+        .until("one whose write is refused", |plan| {
+            wave(plan, "one").is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.message.contains("rbac.apply")))
+        })
+        .await;
+    let lack = &wave(&told, "one").unwrap().not_ready[0];
+    assert!(lack.message.contains("cannot get resource \"secrets\""), "{lack:?}");
+    assert_eq!(wave(&told, "one").unwrap().phase, WavePhase::Running);
+    grant(&["get", "create", "patch", "delete"]).await;
+    eventually(&stage.of::<Secret>(), "key", "applied", |_| true).await;
+    stage.ready().await;
+    running.stop().await;
+}
