@@ -69,7 +69,10 @@ async fn a_file_that_holds_no_plan_several_or_a_misspelt_one_is_refused_with_the
     assert!(misspelt.starts_with("FILE holds no valid WavePlan: spec.waves[4]: unknown field `timout`"), "{misspelt}");
     assert!(misspelt.contains("at line 4"), "{misspelt}");
     let missing = nobody("waves graph -f /nonexistent/plan.yaml").await.refusal();
-    assert_eq!(missing, "/nonexistent/plan.yaml cannot be read: No such file or directory (os error 2)");
+    assert_eq!(
+        missing,
+        "/nonexistent/plan.yaml cannot be read (No such file or directory (os error 2)): name another file."
+    );
 }
 
 #[tokio::test]
