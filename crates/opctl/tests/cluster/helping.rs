@@ -150,6 +150,7 @@ async fn what_an_operator_does_not_answer_is_said_and_stays_asked() {
     user.run("waves skip unheard database-ui --wait=false").await.good();
     let plan = user.plans().get("unheard").await.unwrap();
     assert_eq!(plan.annotations()[SKIP_ANNOTATION], "database-ui,services", "what was asked before stays");
+    user.remove(&["unheard"]).await;
 }
 
 #[tokio::test]
@@ -171,4 +172,5 @@ async fn what_makes_no_sense_is_refused_and_nothing_is_written() {
         assert_eq!(user.run(&format!("waves {line}")).await.refusal(), words, "{line}");
     }
     assert_eq!(user.plans().get("strict").await.unwrap().metadata.resource_version, before);
+    user.remove(&["strict"]).await;
 }
