@@ -5,29 +5,43 @@ SHELL := /usr/bin/env bash -o pipefail
 CARGO := cargo
 SANDBOX := $(CARGO) run --quiet --package sandbox --bin sandbox --
 
-.PHONY: help setup test lint gen bench demo demo-down clean
+# Root can also run nodes. Without it, what needs one says that it did not run.
+IS_ROOT := $(filter 0,$(shell id -u))
+
+.PHONY: help setup test e2e lint gen bench demo demo-down clean
 
 help: ## List what can be made
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Root can also run nodes: without it their tests say that they did not run.
-setup: ## Install and build what tests need: system packages, Rust, a Kubernetes from Go modules
-	@hack/setup $(if $(filter 0,$(shell id -u)),--node)
+setup: ## Install and build what is needed: system packages, Rust, a Kubernetes from Go modules
+	@hack/setup $(if $(IS_ROOT),--node)
+	@$(SANDBOX) build etcd kubernetes
+
+test: setup ## Run all tests on one real Kubernetes control plane, and as root the quick scenarios on a node
+	@$(SANDBOX) build registry crane git-server $(if $(IS_ROOT),kubernetes-node coredns pause echo helm)
+	@SECONDS=0; $(SANDBOX) run -- $(CARGO) test --workspace --exclude e2e && \
+	  $(SANDBOX) run -- hack/quickstart docs/wave-orchestrator.md && \
+	  $(CARGO) test --package e2e --lib --test quick && \
+	  echo "All tests passed in $$((SECONDS / 60)) min $$((SECONDS % 60)) s."
+
+e2e: setup ## Play all scenarios on a real node, which needs root, and those with Flux
 	@$(SANDBOX) build
-
-test: setup ## Run all tests, on one real Kubernetes control plane
-	$(SANDBOX) run -- $(CARGO) test --workspace
+	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
+	$(CARGO) test --package sandbox --features slow-parts --test opentofu --test showcase
+	$(CARGO) test --package wave-orchestrator --test flux
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
+	@hack/setup
 	@hack/lint
 
 gen: ## Write the generated files anew: the reference pages, the charts' kinds and values
 	@hack/gen
 
 bench: setup ## Measure, print a table, and write target/bench/*.json
+	@$(SANDBOX) build kubernetes-node coredns pause echo
 	$(CARGO) bench --workspace --quiet
 
-demo: setup ## Show it at work: a control plane, an operator, an object's life from start to end
+demo: setup ## Show it at work: a Kubernetes, as root with a node, the charts on it, and what their operators do
 	@hack/demo up
 
 demo-down: ## Take the demo down

@@ -155,7 +155,7 @@ async fn operator(config: &Config, client: &Client, namespace: &str, size: usize
     let started = Instant::now();
     let running = tokio::spawn(async move { context.controller(Notebooks).await });
     all_ready(client, namespace, size).await?;
-    let looked_at = || count(&metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""));
+    let looked_at = || results::count(&metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""));
     let deadline = Instant::now() + Duration::from_mins(2);
     while looked_at() < size {
         anyhow::ensure!(Instant::now() < deadline, "only {} of {size} were looked at", looked_at());
@@ -168,7 +168,7 @@ async fn operator(config: &Config, client: &Client, namespace: &str, size: usize
     let of_objects = |line: &str| !line.contains("\"watch\"") && !line.contains("events");
     let writes = |line: &str| of_objects(line) && !line.contains("\"get\"") && !line.contains("\"list\"");
     let name = "opcore_api_requests_total";
-    Ok(Measured { took, calls: count(&text, name, of_objects), writes: count(&text, name, writes) })
+    Ok(Measured { took, calls: results::count(&text, name, of_objects), writes: results::count(&text, name, writes) })
 }
 
 async fn all_ready(client: &Client, namespace: &str, size: usize) -> anyhow::Result<()> {
@@ -192,10 +192,4 @@ async fn all_ready(client: &Client, namespace: &str, size: usize) -> anyhow::Res
     let found = pages.list_metadata(&ListParams::default().labels("example.opcore.dev/page")).await?.items.len();
     anyhow::ensure!(found == 2 * size, "{found} ConfigMaps where {} were expected", 2 * size);
     Ok(())
-}
-
-/// The sum over all series of a counter whose line fits.
-fn count(text: &str, name: &str, fits: impl Fn(&str) -> bool) -> usize {
-    let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")) && fits(line));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum()
 }

@@ -4,7 +4,8 @@
 //!
 //! - Before an object is applied or deleted, [`crate::ownership`] is asked; what is not ours is refused, with words for
 //!   the status. A field is forced only on our own object, and only against a person's `kubectl`.
-//! - An apply that would change nothing is not sent.
+//! - An apply that would change nothing is not sent. One that is names the version that was judged, or that there was none:
+//!   it never lands on what another wrote since.
 //! - A delete names the UID and the resourceVersion that were judged: a successor of the same name, or an object that
 //!   changed hands in between, survives. An object that is already gone is a success.
 //! - Every write can be repeated: an answer that was lost after the commit does no harm.
@@ -238,8 +239,14 @@ fn refused(object: &str, error: impl Into<Error>) -> Result<Outcome, Error> {
     let Error::Api(kube::Error::Api(status)) = &error else { return Err(error) };
     let reason = match status.code {
         400 | 413 | 422 => RefusalReason::Invalid,
-        // What it says to an apply with a field that the schema of a built-in kind does not have.
-        500 if status.message.starts_with("failed to create typed patch object") => RefusalReason::Invalid,
+        // What it says to an apply with a field that the schema of a built-in kind does not have, or a value that it cannot
+        // read.
+        500 if ["failed to create typed patch object", "failed to convert new object"]
+            .iter()
+            .any(|beginning| status.message.starts_with(beginning)) =>
+        {
+            RefusalReason::Invalid
+        }
         403 => RefusalReason::Forbidden,
         404 | 405 => RefusalReason::NotServed,
         409 => return Err(Error::Stale(object.to_owned())),

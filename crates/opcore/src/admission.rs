@@ -2,7 +2,8 @@
 //!
 //! # Guarantees
 //!
-//! - A policy that someone edits or deletes comes back; one that another tool owns is left alone, and said so.
+//! - A policy that someone edits or deletes comes back; one that another tool owns is left alone, and said so. One that
+//!   is no longer wanted goes.
 //! - Nothing that is being deleted is ever refused: a finalizer can always be taken off.
 //! - Members of a break-glass group pass.
 
@@ -15,13 +16,14 @@ use k8s_openapi::api::admissionregistration::v1::{
     Variable,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use kube::api::ApiResource;
+use kube::api::{ApiResource, ListParams};
+use kube::{Api, Client, ResourceExt};
 
-use crate::act::{self, Actor};
+use crate::act::{self, Actor, Done};
 use crate::backoff::Backoff;
 use crate::controller::Context;
 use crate::error::Error;
-use crate::ownership::{Claimant, OPERATOR_LABEL};
+use crate::ownership::{Claimant, OPERATOR_LABEL, OWNER_LABEL};
 use crate::plan::{Plan, Write};
 use crate::watch::{self, Scope};
 
@@ -206,21 +208,23 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// Applies policies, and heals them when someone changes or deletes them, until the process is asked to stop.
+/// Applies policies, and heals them when someone changes or deletes them, until the process is asked to stop. Each stands
+/// for itself: one that cannot be put in force keeps no other out. Those that this operator made and that are no longer
+/// among them are deleted.
+///
+/// # Assumptions
+///
+/// These are all policies that this operator keeps in the cluster.
 ///
 /// # Errors
 ///
 /// Only when the policies cannot be represented at all. Whatever the API server says is logged and tried again.
 pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
-    let mut plan = Plan::new();
-    for policy in policies {
-        let [policy, binding] =
-            policy.writes().map_err(|error| Error::Bug(format!("a policy that is no JSON: {error}")))?;
-        plan.then(policy).then(binding);
-    }
+    let plans = policies.iter().map(|policy| policy.writes().map(Plan::from_iter)).collect::<Result<Vec<_>, _>>();
+    let plans = plans.map_err(|error| Error::Bug(format!("a policy that is no JSON: {error}")))?;
     let claimant = Claimant { operator: context.operator().to_owned(), owner: None };
     let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
-    let labels = format!("{OPERATOR_LABEL}={}", context.operator());
+    let labels = format!("{OPERATOR_LABEL}={},!{OWNER_LABEL}", context.operator());
     let changes = |resource: ApiResource| {
         let scope = Scope { resource, namespace: None, labels: Some(labels.clone()), lives: context.limits().watch };
         Box::pin(watch::metadata(context.client(), &scope, context.metrics()))
@@ -235,16 +239,13 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
     let stopping = context.stopping();
     tokio::pin!(stopping);
     loop {
-        let retry = match act::run(&actor, None, &plan).await {
-            Ok(done) => done.refusal().map(|refusal| {
-                tracing::warn!(reason = refusal.reason.as_str(), "a policy is not in force: {}", refusal.message);
-                backoff.failed(&())
-            }),
-            Err(error) => {
-                tracing::warn!(%error, "policies could not be checked; trying again");
-                Some(backoff.failed(&()))
-            }
-        };
+        let mut all_kept = true;
+        for plan in &plans {
+            all_kept &= is_done(act::run(&actor, None, plan).await);
+        }
+        let dropped = async { act::run(&actor, None, &dropped(context.client(), &labels, policies).await?).await };
+        all_kept &= is_done(dropped.await);
+        let retry = if all_kept { None } else { Some(backoff.failed(&())) };
         if retry.is_none() {
             backoff.succeeded(&());
         }
@@ -254,6 +255,39 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
             () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
         }
     }
+}
+
+fn is_done(done: Result<Done, Error>) -> bool {
+    match done {
+        Ok(done) => match done.refusal() {
+            None => true,
+            Some(refusal) => {
+                tracing::warn!(
+                    reason = refusal.reason.as_str(),
+                    "a policy is not as it should be: {}",
+                    refusal.message
+                );
+                false
+            }
+        },
+        Err(error) => {
+            tracing::warn!(%error, "a policy could not be checked; trying again");
+            false
+        }
+    }
+}
+
+/// The deletes of what this operator put in force once and does not want any more.
+async fn dropped(client: &Client, labels: &str, policies: &[Policy]) -> Result<Plan, Error> {
+    let ours = ListParams::default().labels(labels);
+    let dropped = |name: &str| !policies.iter().any(|policy| policy.name == name);
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone()).list(&ours).await?;
+    let policies = Api::<ValidatingAdmissionPolicy>::all(client.clone()).list(&ours).await?;
+    let mut plan = Plan::new();
+    // The binding first: without its policy it would be a warning in the API server's log.
+    plan.together(bindings.iter().filter(|one| dropped(&one.name_any())).map(Write::delete));
+    plan.together(policies.iter().filter(|one| dropped(&one.name_any())).map(Write::delete));
+    Ok(plan)
 }
 
 #[cfg(test)]

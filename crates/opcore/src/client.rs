@@ -6,6 +6,7 @@
 //!   watch has a deadline, its body included.
 //! - A leader that was stopped and goes on would write with authority that it lost. Here the lease is checked against
 //!   the clock right before each write is sent.
+//! - kube does not read how long an API server under load asks to be left alone. Here it is heard.
 //! - With two crypto providers compiled in, building a TLS client panics. Here one is chosen.
 
 use std::pin::Pin;
@@ -18,10 +19,11 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
+use serde_json::{Value, json};
 use thiserror::Error;
 use tower::{BoxError, Layer, Service};
 
-use crate::election::{Leadership, LeadershipLost};
+use crate::election::Leadership;
 use crate::metrics::Metrics;
 
 /// How long nothing at all may arrive on a connection that waits for something. Longer than a
@@ -62,6 +64,32 @@ impl Shield {
         config.read_timeout = Some(SILENCE);
         config.write_timeout = Some(SILENCE);
         Ok(ClientBuilder::try_from(config)?.with_layer(self).build())
+    }
+
+    /// The answer, if it comes before the deadline, and to a write while this process leads: one that still waits for a
+    /// connection when the lease runs out must not be sent any more. A lease that is renewed meanwhile lets it go on.
+    async fn in_time(
+        &self,
+        ask: &Ask,
+        answer: impl Future<Output = Result<Answer, BoxError>>,
+    ) -> Result<Answer, BoxError> {
+        let started = Instant::now();
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            let left = self.deadline.saturating_sub(started.elapsed());
+            let lease = self.leadership.remaining().filter(|_| ask.writes);
+            let wait = lease.map_or(left, |lease| lease.min(left));
+            if let Ok(answer) = tokio::time::timeout(wait, &mut answer).await {
+                return answer;
+            }
+            if ask.writes {
+                self.leadership.check()?;
+            }
+            if started.elapsed() >= self.deadline {
+                let (resource, deadline) = (ask.resource.clone(), self.deadline);
+                return Err(DeadlineExceeded { verb: ask.verb, resource, deadline }.into());
+            }
+        }
     }
 }
 
@@ -109,21 +137,14 @@ where
         {
             return Box::pin(std::future::ready(Err(lost.into())));
         }
-        // A write that still waits for a connection when the lease runs out must not be sent any more.
-        let lease = self.shield.leadership.remaining().filter(|_| ask.writes);
-        let deadline = lease.map_or(self.shield.deadline, |lease| lease.min(self.shield.deadline));
-        let (leadership, metrics) = (self.shield.leadership.clone(), self.shield.metrics.clone());
+        let (shield, metrics) = (self.shield.clone(), self.shield.metrics.clone());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let started = Instant::now();
             let answer = if ask.verb == "watch" {
                 answer.await.map(|answer| answer.map(|body| body.map_err(Into::into).boxed_unsync()))
             } else {
-                match tokio::time::timeout(deadline, whole(answer)).await {
-                    Ok(answer) => answer,
-                    Err(_) if ask.writes && leadership.check().is_err() => Err(LeadershipLost.into()),
-                    Err(_) => Err(DeadlineExceeded { verb: ask.verb, resource: ask.resource.clone(), deadline }.into()),
-                }
+                shield.in_time(&ask, whole(answer)).await
             };
             let code = match &answer {
                 Ok(answer) => answer.status().as_str().to_owned(),
@@ -143,8 +164,31 @@ where
     B::Error: Into<BoxError>,
 {
     let (head, body) = answer.await?.into_parts();
-    let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
+    let mut bytes = body.collect().await.map_err(Into::into)?.to_bytes();
+    if head.status.is_client_error() || head.status.is_server_error() {
+        bytes = with_pause(&head, bytes);
+    }
     Ok(Response::from_parts(head, Full::new(bytes).map_err(|never| match never {}).boxed_unsync()))
+}
+
+/// A refusal whose body says how long to stay away. An API server under load says so in a header, which kube does not
+/// read, and in place of a status it sends a sentence.
+fn with_pause(head: &http::response::Parts, body: Bytes) -> Bytes {
+    let header = head.headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let Some(seconds) = header.and_then(|value| value.parse::<u32>().ok()) else { return body };
+    let status = serde_json::from_slice(&body).ok().filter(|body: &Value| body["kind"] == "Status");
+    let mut status = status.unwrap_or_else(|| {
+        let reason = head.status.canonical_reason().unwrap_or_default().replace(' ', "");
+        let message = String::from_utf8_lossy(&body);
+        json!({"kind": "Status", "status": "Failure", "code": head.status.as_u16(), "reason": reason,
+            "message": message.trim()})
+    });
+    if !status["details"].is_object() {
+        status["details"] = json!({});
+    }
+    let stated = status["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
+    status["details"]["retryAfterSeconds"] = stated.max(seconds.into()).into();
+    Bytes::from(status.to_string())
 }
 
 /// What a request asks for, read from its address.

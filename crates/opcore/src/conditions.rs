@@ -151,6 +151,16 @@ pub fn set(conditions: &mut Vec<Condition>, new: New<'_>, generation: Option<i64
     }
 }
 
+/// Sets conditions that say what they said in `before` back to their old times: a status that was changed to and fro on the
+/// way has not changed for those who read it.
+pub(crate) fn keep_times(before: &[Condition], conditions: &mut [Condition]) {
+    for condition in conditions {
+        if let Some(was) = find(before, &condition.type_).filter(|was| was.status == condition.status) {
+            condition.last_transition_time.clone_from(&was.last_transition_time);
+        }
+    }
+}
+
 /// Removes a condition, if it is there.
 pub fn remove(conditions: &mut Vec<Condition>, kind: &str) {
     conditions.retain(|condition| condition.type_ != kind);
@@ -248,6 +258,17 @@ mod tests {
         assert_eq!(find(&status.conditions, READY).unwrap().last_transition_time, Time(at(1)));
         Summary::ready("C", "c").write(&mut status, None, at(3));
         assert_eq!(find(&status.conditions, READY).unwrap().last_transition_time, Time(at(3)));
+    }
+
+    #[test]
+    fn a_status_that_was_changed_to_and_fro_has_its_old_transition_time() {
+        let mut status = Status::default();
+        Summary::stalled("Refused", "no").write(&mut status, None, at(1));
+        let before = status.conditions.clone();
+        Summary::ready("Applied", "done").write(&mut status, None, at(2));
+        Summary::stalled("Refused", "no").write(&mut status, None, at(2));
+        keep_times(&before, &mut status.conditions);
+        assert_eq!(status.conditions, before);
     }
 
     #[test]

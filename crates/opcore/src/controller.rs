@@ -16,7 +16,7 @@ mod watches;
 pub use context::{Context, Limits, Parts};
 pub use watches::Watches;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -87,6 +87,8 @@ struct Shared<O: Operator> {
     backoff: Mutex<Backoff<Key>>,
     /// The version of each object that this process wrote last and has not yet seen come back.
     written: Mutex<HashMap<Key, String>>,
+    /// The objects whose last appointment was in the past.
+    hurried: Mutex<HashSet<Key>>,
 }
 
 impl<O: Operator> Shared<O> {
@@ -115,6 +117,7 @@ pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<()
         cache: Cache::default(),
         backoff: Mutex::default(),
         written: Mutex::default(),
+        hurried: Mutex::default(),
     });
     let mut watching = watches::start(&shared);
     let mut workers = JoinSet::new();

@@ -19,7 +19,7 @@
 //!
 //! - Nobody deletes the lease by hand: it would be free at once, while its holder goes on until it looks next.
 //! - A write that was sent before the lease ran out and lands after a new leader wrote is harmless, because every write
-//!   carries preconditions or can be repeated; see [`crate::act`].
+//!   names the version that it was decided on, or that there was none; see [`crate::act`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};

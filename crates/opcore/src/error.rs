@@ -1,5 +1,7 @@
 //! What can go wrong between us and the API server, sorted by what helps against it.
 
+pub(crate) mod values;
+
 use std::time::Duration;
 
 use kube::core::Status;
@@ -104,32 +106,30 @@ const LONGEST: usize = 1024;
 fn in_words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 422 && status.details.is_some() => invalid(status),
-        kube::Error::Api(status) if !status.message.is_empty() => cut(&status.message, LONGEST).to_owned(),
+        kube::Error::Api(status) if !status.message.is_empty() => message(status),
         kube::Error::Api(status) => format!("the API server answered {} {}", status.code, status.reason),
         kube::Error::Service(source) if source.is::<LeadershipLost>() => source.to_string(),
         kube::Error::Service(source) => match source.downcast_ref::<DeadlineExceeded>() {
             Some(deadline) => deadline.to_string(),
             None => format!("the API server could not be reached: {}", root_cause(source.as_ref())),
         },
+        kube::Error::SerdeError(error) => {
+            format!("the API server's answer could not be read: {}", values::of_serde(&error.to_string()))
+        }
         other => other.to_string(),
     }
+}
+
+fn message(status: &Status) -> String {
+    cut(&values::of_message(&status.message), LONGEST).to_owned()
 }
 
 /// What is invalid, without the values: the server quotes whole pod templates, and the secrets in them.
 fn invalid(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    let words: Vec<_> = causes
-        .map(|cause| {
-            // Invalid value: core.PodTemplateSpec{…}: field is immutable
-            let what = match cause.message.strip_prefix("Invalid value: ") {
-                Some(quoted) => quoted.rsplit(": ").next().unwrap_or("invalid value"),
-                None => &cause.message,
-            };
-            format!("{}: {what}", cause.field)
-        })
-        .collect();
+    let words: Vec<_> = causes.map(|cause| format!("{}: {}", cause.field, values::of_cause(&cause.message))).collect();
     if words.is_empty() {
-        return cut(&status.message, LONGEST).to_owned();
+        return message(status);
     }
     cut(&words.join("; "), LONGEST).to_owned()
 }
@@ -139,6 +139,10 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
+        // Whoever wraps an error of serde repeats what it quotes.
+        if cause.is::<serde_json::Error>() {
+            return values::of_serde(&words);
+        }
         let cause_words = cause.to_string();
         // Many errors repeat their cause.
         if !words.contains(&cause_words) {

@@ -23,6 +23,7 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 use crate::client::Shield;
 use crate::controller::{Context, Limits, Parts};
@@ -139,8 +140,10 @@ where
     let health = Health::default();
     let listener = server::listen(flags.listen).await;
     let listener = listener.map_err(|source| Failure::Listen { address: flags.listen, source })?;
+    // With port 0 the system chooses one.
+    let listen = listener.local_addr().unwrap_or(flags.listen);
     tokio::spawn(server::serve(listener, metrics.clone(), health.clone()));
-    tracing::info!(version = build.version, revision = build.revision, listen = %flags.listen, "{} starts", build.name);
+    tracing::info!(version = build.version, revision = build.revision, %listen, "{} starts", build.name);
 
     let shield =
         Shield { leadership: Leadership::unquestioned(), metrics: metrics.clone(), deadline: flags.request_timeout };
@@ -224,8 +227,8 @@ async fn asked(mut stopping: watch::Receiver<bool>) {
 }
 
 fn set_up_logs(flags: &Flags) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&flags.log_level)
-        .map_err(|error| Failure::Flag { flag: "log-level", reason: error.to_string() });
+    let filter =
+        filter(&flags.log_level).map_err(|error| Failure::Flag { flag: "log-level", reason: error.to_string() });
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter.as_ref().map_or_else(|_| EnvFilter::new("info"), Clone::clone))
         .with_writer(std::io::stderr)
@@ -236,3 +239,15 @@ fn set_up_logs(flags: &Flags) -> Result<(), Failure> {
     }
     filter.map(|_| ())
 }
+
+/// What to log. kube logs whole answers that it cannot read, Secrets included: only who names it gets to see them.
+fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+    if level.contains("kube_client") {
+        EnvFilter::try_new(level)
+    } else {
+        EnvFilter::try_new(format!("{level},kube_client::client=error"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,7 @@ use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event};
 use serde::de::DeserializeOwned;
 
+use crate::error::values;
 use crate::metrics::Metrics;
 use crate::queue::Key;
 
@@ -161,13 +162,7 @@ impl Known {
 /// An object as a kind of ours, or the reason why it cannot be read.
 pub(crate) fn parse<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
     let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
-    serde_json::from_value(value).map_err(|error| without_values(&error.to_string()))
-}
-
-/// An error of serde without the text that it quotes: that may be a secret, and this ends up in an Event.
-fn without_values(words: &str) -> String {
-    let parts = words.split('"').enumerate();
-    parts.map(|(n, part)| if n % 2 == 0 { part } else { "\"…\"" }).collect()
+    serde_json::from_value(value).map_err(|error| values::of_serde(&error.to_string()))
 }
 
 /// The delays between attempts to open a watch. kube's own grow to half a minute, which is long for a cluster that has

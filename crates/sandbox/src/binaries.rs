@@ -9,6 +9,7 @@ use crate::cache::Cache;
 use crate::catalogue::Catalogue;
 use crate::node::requirements;
 use crate::progress::Progress;
+use crate::{Options, Part, parts};
 
 /// The programs of a control plane, and the one that people talk to it with.
 pub(crate) const CONTROL_PLANE: [&str; 5] =
@@ -22,16 +23,28 @@ pub(crate) const NODE: [&str; 4] = ["kubelet", "kube-proxy", "coredns", "pause"]
 pub(crate) struct Binaries(BTreeMap<String, PathBuf>);
 
 impl Binaries {
-    /// Those of a sandbox, with or without a node: what `KUBEBUILDER_ASSETS` holds, the rest from the
+    /// Those of a sandbox, with or without a node and parts: what `KUBEBUILDER_ASSETS` holds, the rest from the
     /// cache, where what is missing is built.
     ///
     /// # Errors
-    /// One cannot be built, or this machine cannot run a node: that is said before anything is built.
-    pub(crate) async fn for_sandbox(node: bool, progress: Progress) -> anyhow::Result<Self> {
-        if node {
+    /// One cannot be built, or this machine cannot run a node or a part: that is said before anything is built.
+    pub(crate) async fn for_sandbox(options: &Options, progress: Progress) -> anyhow::Result<Self> {
+        parts::check(&options.with, options.node)?;
+        if options.node {
             requirements::check()?;
         }
-        Self::ensure(CONTROL_PLANE.into_iter().chain(NODE.into_iter().filter(|_| node)), progress).await
+        let of_node = NODE.into_iter().filter(|_| options.node);
+        let of_parts = programs(&options.with);
+        Self::ensure(CONTROL_PLANE.into_iter().chain(of_node).chain(of_parts), progress).await
+    }
+
+    /// Those of parts that are added to a sandbox which runs: its own programs stay as they are.
+    ///
+    /// # Errors
+    /// One cannot be built, or this machine cannot run a part.
+    pub(crate) async fn for_parts(parts: &[Part], node: bool, progress: Progress) -> anyhow::Result<Self> {
+        parts::check(parts, node)?;
+        Self::ensure(programs(parts), progress).await
     }
 
     /// Those of these names.
@@ -101,6 +114,10 @@ impl From<BTreeMap<String, PathBuf>> for Binaries {
     fn from(files: BTreeMap<String, PathBuf>) -> Self {
         Self(files)
     }
+}
+
+fn programs(parts: &[Part]) -> impl Iterator<Item = &'static str> {
+    parts.iter().flat_map(|part| part.definition().programs).copied()
 }
 
 /// The directory that envtest's users know.

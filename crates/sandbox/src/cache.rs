@@ -18,11 +18,13 @@ use sha2::{Digest, Sha256};
 
 use crate::catalogue::{Recipe, hex};
 use crate::dirlock;
-use crate::golang::{self, BUILD_SETTINGS, Toolchain};
+use crate::golang::{self, BUILD_SETTINGS, DEFINITIONS, Toolchain};
 use crate::progress::{Progress, Step};
 
 /// How the names of directories begin in which a build goes on.
 const WORKSHOP: &str = ".building-";
+/// The prefix of directories in which a damaged entry is taken away.
+const BIN: &str = ".damaged-";
 
 /// The directory that holds the entries.
 #[derive(Clone, Debug)]
@@ -36,6 +38,18 @@ struct Manifest {
     /// Go's version and target.
     built_with: String,
     binaries: BTreeMap<String, Fingerprint>,
+    #[serde(default)]
+    definitions: BTreeMap<String, Fingerprint>,
+}
+
+impl Manifest {
+    /// All that an entry holds: where it is, its name, and what it must be.
+    fn files<'a>(&'a self, entry: &'a Path) -> impl Iterator<Item = (PathBuf, &'a String, &'a Fingerprint)> {
+        let of = |folder: &'static str, files: &'a BTreeMap<String, Fingerprint>| {
+            files.iter().map(move |(name, expected)| (entry.join(folder).join(name), name, expected))
+        };
+        of("bin", &self.binaries).chain(of(DEFINITIONS, &self.definitions))
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,7 +219,9 @@ impl Cache {
         step: &mut Step,
     ) -> anyhow::Result<()> {
         let parent = self.dir.join("components");
-        dirlock::sweep(&parent, WORKSHOP, |_| {});
+        for prefix in [WORKSHOP, BIN] {
+            dirlock::sweep(&parent, prefix, |_| {});
+        }
         let open = Permissions::from_mode(0o755);
         let workshop = tempfile::Builder::new().prefix(WORKSHOP).permissions(open).tempdir_in(parent)?;
         let lock = dirlock::take(workshop.path())?;
@@ -225,7 +241,7 @@ impl Cache {
 
     /// Takes an entry away: first its name, so that it is never seen half removed.
     fn discard(&self, entry: &Path) -> anyhow::Result<()> {
-        let bin = tempfile::Builder::new().prefix(".damaged-").tempdir_in(self.dir.join("components"))?;
+        let bin = tempfile::Builder::new().prefix(BIN).tempdir_in(self.dir.join("components"))?;
         fs::rename(entry, bin.path().join("entry")).with_context(|| format!("Cannot remove {}", entry.display()))
     }
 }
@@ -248,8 +264,7 @@ fn inspect(entry: &Path, scrutiny: Scrutiny) -> Condition {
         Err(error) => return Condition::Corrupt(format!("its manifest cannot be read: {error}")),
     };
     let mut moved = false;
-    for (name, expected) in &manifest.binaries {
-        let path = entry.join("bin").join(name);
+    for (path, name, expected) in manifest.files(entry) {
         let Ok(metadata) = fs::metadata(&path) else {
             return Condition::Corrupt(format!("{name} is missing"));
         };
@@ -258,7 +273,9 @@ fn inspect(entry: &Path, scrutiny: Scrutiny) -> Condition {
         }
         let touched = modified(&metadata) != expected.modified;
         moved |= touched;
-        if (touched || scrutiny == Scrutiny::Full) && digest(&path).ok().as_ref() != Some(&expected.sha256) {
+        if (touched || scrutiny == Scrutiny::Full)
+            && File::open(&path).and_then(|file| digest(&file)).ok().as_ref() != Some(&expected.sha256)
+        {
             return Condition::Corrupt(format!("{name} has been changed"));
         }
     }
@@ -269,14 +286,20 @@ fn inspect(entry: &Path, scrutiny: Scrutiny) -> Condition {
 fn write_manifest(entry: &Path, toolchain: &Toolchain, recipe: &Recipe) -> anyhow::Result<()> {
     let mut binaries = BTreeMap::new();
     for name in recipe.binaries().keys() {
-        let path = entry.join("bin").join(name);
-        let file = File::open(&path).map_err(|_| anyhow!("Building {} gave no {name}.", recipe.name))?;
-        file.sync_all()?;
-        let metadata = file.metadata()?;
-        let fingerprint = Fingerprint { size: metadata.len(), modified: modified(&metadata), sha256: digest(&path)? };
-        binaries.insert(name.clone(), fingerprint);
+        let file = File::open(entry.join("bin").join(name));
+        let file = file.map_err(|_| anyhow!("Building {} gave no {name}.", recipe.name))?;
+        binaries.insert(name.clone(), fingerprint(&file)?);
     }
-    let manifest = Manifest { built_with: format!("go{} {}", toolchain.version, toolchain.target), binaries };
+    let mut definitions = BTreeMap::new();
+    if recipe.definitions().is_some() {
+        for file in fs::read_dir(entry.join(DEFINITIONS))? {
+            let file = file?;
+            let name = file.file_name().to_string_lossy().into_owned();
+            definitions.insert(name, fingerprint(&File::open(file.path())?)?);
+        }
+    }
+    let built_with = format!("go{} {}", toolchain.version, toolchain.target);
+    let manifest = Manifest { built_with, binaries, definitions };
     let place = entry.join("manifest.json");
     let draft = entry.join("manifest.json.new");
     fs::write(&draft, serde_json::to_vec_pretty(&manifest)?)?;
@@ -285,12 +308,18 @@ fn write_manifest(entry: &Path, toolchain: &Toolchain, recipe: &Recipe) -> anyho
     Ok(())
 }
 
+/// What a file is, when all of it is on the disk.
+fn fingerprint(file: &File) -> anyhow::Result<Fingerprint> {
+    file.sync_all()?;
+    let metadata = file.metadata()?;
+    Ok(Fingerprint { size: metadata.len(), modified: modified(&metadata), sha256: digest(file)? })
+}
+
 fn modified(metadata: &fs::Metadata) -> i128 {
     i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }
 
-fn digest(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+fn digest(mut file: &File) -> io::Result<String> {
     let mut digest = Sha256::new();
     let mut buffer = vec![0_u8; 1 << 20];
     loop {

@@ -40,6 +40,11 @@ struct Spec {
     /// Go variables set when linking; `{version}`, `{major}` and `{minor}` stand for the pinned version.
     #[serde(default)]
     variables: BTreeMap<String, String>,
+    /// Build tags, which leave out what is not needed.
+    #[serde(default)]
+    tags: Vec<String>,
+    /// The folder of the module that holds the definitions of its kinds.
+    definitions: Option<String>,
 }
 
 impl Catalogue {
@@ -130,6 +135,21 @@ impl Recipe {
     /// Program → package.
     pub(crate) fn binaries(&self) -> &BTreeMap<String, String> {
         &self.spec.binaries
+    }
+
+    /// The module whose version is the component's.
+    pub(crate) fn module(&self) -> &str {
+        &self.spec.module
+    }
+
+    /// The folder of the module that holds the definitions of its kinds, where it has some.
+    pub(crate) fn definitions(&self) -> Option<&str> {
+        self.spec.definitions.as_deref()
+    }
+
+    /// The build tags, as Go's `-tags` takes them.
+    pub(crate) fn tags(&self) -> String {
+        self.spec.tags.join(",")
     }
 
     /// The flags for the linker: no symbols, no debug information, and the component's own variables.

@@ -3,35 +3,33 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 
-/// A program of a sandbox: those of the control plane, then those of a node.
+use crate::Part;
+
+/// A program of a sandbox: those of the control plane, then those of a node, then what was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Component {
     /// The store of all objects.
-    #[serde(rename = "etcd")]
     Etcd,
     /// The API that everything else talks to.
-    #[serde(rename = "kube-apiserver")]
     ApiServer,
     /// Namespaces, ServiceAccounts, garbage collection, Deployments, Jobs.
-    #[serde(rename = "kube-controller-manager")]
     ControllerManager,
     /// Assigns pods to nodes.
-    #[serde(rename = "kube-scheduler")]
     Scheduler,
     /// The first process of the node: holds its namespaces. With it everything on the node ends.
-    #[serde(rename = "node-init")]
     NodeInit,
     /// Runs containers.
-    #[serde(rename = "containerd")]
     Containerd,
     /// Runs pods.
-    #[serde(rename = "kubelet")]
     Kubelet,
     /// Leads traffic for Services to their pods.
-    #[serde(rename = "kube-proxy")]
     KubeProxy,
+    /// Something beside Kubernetes.
+    Part(Part),
 }
 
 impl Component {
@@ -42,20 +40,13 @@ impl Component {
     pub const NODE: [Self; 4] = [Self::NodeInit, Self::Containerd, Self::Kubelet, Self::KubeProxy];
 
     /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Etcd,
-        Self::ApiServer,
-        Self::ControllerManager,
-        Self::Scheduler,
-        Self::NodeInit,
-        Self::Containerd,
-        Self::Kubelet,
-        Self::KubeProxy,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::of_sandbox(true).chain(Part::all().map(Self::Part))
+    }
 
     /// Those that a sandbox with or without a node consists of.
-    pub(crate) fn of_sandbox(node: bool) -> &'static [Self] {
-        if node { &Self::ALL } else { &Self::CONTROL_PLANE }
+    pub(crate) fn of_sandbox(node: bool) -> impl Iterator<Item = Self> {
+        Self::CONTROL_PLANE.into_iter().chain(Self::NODE.into_iter().filter(move |_| node))
     }
 
     /// The name of its program, which is also the name of its log.
@@ -69,6 +60,7 @@ impl Component {
             Self::Containerd => "containerd",
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
+            Self::Part(part) => part.name(),
         }
     }
 }
@@ -84,14 +76,25 @@ impl FromStr for Component {
 
     /// Takes the name with or without its `kube-`.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|c| c.name() == name || c.name().strip_prefix("kube-") == Some(name)).ok_or_else(
-            || {
-                anyhow::anyhow!(
-                    "There is no component {name:?}: choose one of {}.",
-                    Self::ALL.map(Self::name).join(", ")
-                )
-            },
-        )
+        let named = |c: &Self| c.name() == name || c.name().strip_prefix("kube-") == Some(name);
+        Self::all().find(named).ok_or_else(|| {
+            let known: Vec<&str> = Self::all().map(Self::name).collect();
+            anyhow!("There is no component {name:?}: choose one of {}.", known.join(", "))
+        })
+    }
+}
+
+impl TryFrom<String> for Component {
+    type Error = anyhow::Error;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        name.parse()
+    }
+}
+
+impl From<Component> for String {
+    fn from(component: Component) -> Self {
+        component.name().to_owned()
     }
 }
 
@@ -113,7 +116,8 @@ mod tests {
         assert_eq!(
             answer,
             Err("There is no component \"kubelte\": choose one of etcd, kube-apiserver, \
-                 kube-controller-manager, kube-scheduler, node-init, containerd, kubelet, kube-proxy."
+                 kube-controller-manager, kube-scheduler, node-init, containerd, kubelet, kube-proxy, git, \
+                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, traefik."
                 .to_owned())
         );
     }

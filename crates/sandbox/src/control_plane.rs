@@ -1,6 +1,8 @@
 //! A control plane: four processes, started in order, watched until each does its work. And a node, where
 //! one is asked for: four more.
 
+mod adding;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -15,9 +17,10 @@ use crate::home::Home;
 use crate::image::{self, Image};
 use crate::launch::{self, Call, Lifetime, Running};
 use crate::node::{self, Enclosure, Network, Within, cgroup, remains, settings};
+use crate::parts::{self, Work};
 use crate::probe::{self, Probe};
 use crate::process::{self, ProcessId};
-use crate::{Component, Options, Signal, flags, kubeconfig, ports};
+use crate::{Component, Options, Part, Signal, flags, kubeconfig, ports};
 
 /// How long a component may take to become ready. On two cores that compile something meanwhile the
 /// slowest takes a tenth of this.
@@ -35,6 +38,11 @@ pub(crate) trait Observer: Send + Sync {
 
     /// A component does its work.
     fn ready(&self, _: Component, _: Duration) {}
+
+    /// A part belongs to the sandbox.
+    fn added(&self, _: Part) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
 
 /// Somebody who wants to hear nothing.
@@ -48,7 +56,7 @@ pub(crate) struct ControlPlane {
     binaries: Binaries,
     options: Options,
     lifetime: Lifetime,
-    parts: Mutex<BTreeMap<Component, Part>>,
+    slots: Mutex<BTreeMap<Component, Slot>>,
     /// What a node stands on, once there is one.
     ground: OnceLock<Ground>,
 }
@@ -59,7 +67,7 @@ struct Ground {
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct Slot {
     port: u16,
     running: Option<Running>,
 }
@@ -97,8 +105,7 @@ impl ControlPlane {
         }
         // Not on another thread: a cancelled start must not go on writing files behind our back.
         home.create()?;
-        let parts = Mutex::default();
-        let plane = Self { home, binaries, options, lifetime, parts, ground: OnceLock::new() };
+        let plane = Self::new(home, binaries, options, lifetime);
         if plane.options.node {
             plane.lay_ground(observer).await?;
         }
@@ -113,7 +120,14 @@ impl ControlPlane {
             Box::pin(plane.start_node(observer)),
         )?;
         probe::default_account(&plane.client().await?, "default").await?;
+        for part in plane.options.with.clone() {
+            Box::pin(plane.add(part, observer)).await?;
+        }
         Ok(plane)
+    }
+
+    fn new(home: Home, binaries: Binaries, options: Options, lifetime: Lifetime) -> Self {
+        Self { home, binaries, options, lifetime, slots: Mutex::default(), ground: OnceLock::new() }
     }
 
     async fn start_api(&self, observer: &dyn Observer) -> anyhow::Result<()> {
@@ -195,19 +209,24 @@ impl ControlPlane {
 
     /// The processes that run.
     pub(crate) fn processes(&self) -> BTreeMap<Component, ProcessId> {
-        let parts = self.parts();
+        let slots = self.slots();
         let running =
-            parts.iter().filter_map(|(component, part)| Some((*component, part.running.as_ref()?.id.clone())));
+            slots.iter().filter_map(|(component, slot)| Some((*component, slot.running.as_ref()?.id.clone())));
         running.collect()
     }
 
     /// Lets the processes go on without us.
     pub(crate) fn detach(self) {
-        self.parts().clear();
+        self.slots().clear();
     }
 
     /// Ends a component and returns when it is gone.
     pub(crate) async fn stop(&self, component: Component, signal: Signal) -> anyhow::Result<()> {
+        if let Component::Part(part) = component
+            && !part.is_process()
+        {
+            bail!("{part} is no process of its own: it cannot be stopped.");
+        }
         let grace = match signal {
             Signal::Kill => Duration::ZERO,
             Signal::Term => Duration::from_secs(30),
@@ -216,7 +235,7 @@ impl ControlPlane {
     }
 
     async fn end(&self, component: Component, grace: Duration) -> anyhow::Result<()> {
-        let running = self.parts().get_mut(&component).and_then(|p| p.running.take());
+        let running = self.slots().get_mut(&component).and_then(|p| p.running.take());
         let Some(mut running) = running else {
             return Ok(());
         };
@@ -284,7 +303,10 @@ impl ControlPlane {
             (Component::Containerd | Component::NodeInit, _) => 0,
             _ => ports::free()?,
         };
-        self.parts().entry(component).or_default().port = port;
+        self.slots().entry(component).or_default().port = port;
+        if let Component::Part(part) = component {
+            self.prepare(part)?;
+        }
         if component == Component::ApiServer {
             let pki = self.home.pki();
             let server = (self.address(component), port);
@@ -301,7 +323,7 @@ impl ControlPlane {
         let call = self.call(component)?;
         let running = launch::start(component, &call, &self.home, self.lifetime)?;
         let id = running.id.clone();
-        self.parts().entry(component).or_default().running = Some(running);
+        self.slots().entry(component).or_default().running = Some(running);
         observer.spawned(component, &id, self.port(component))
     }
 
@@ -309,6 +331,12 @@ impl ControlPlane {
     fn call(&self, component: Component) -> anyhow::Result<Call> {
         if component == Component::NodeInit {
             return Ok(Call { words: Enclosure::make(&self.home, &self.binaries)?, forks: true });
+        }
+        if let Component::Part(part) = component {
+            let Work::Process { call, .. } = part.definition().work else {
+                bail!("{part} is no process of its own.");
+            };
+            return Ok(Call { words: call(&self.place(part))?, forks: false });
         }
         let within = match component {
             Component::Containerd | Component::Kubelet | Component::KubeProxy => Within::Node,
@@ -331,6 +359,7 @@ impl ControlPlane {
     fn address(&self, component: Component) -> Ipv4Addr {
         match (component, self.network()) {
             (Component::ApiServer, Some(network)) => network.host(),
+            (Component::Part(_), network) => parts::address(network),
             (Component::Kubelet | Component::KubeProxy, Some(network)) => network.node(),
             _ => Ipv4Addr::LOCALHOST,
         }
@@ -339,6 +368,10 @@ impl ControlPlane {
     async fn probe(&self, component: Component) -> anyhow::Result<Probe> {
         match (component, self.enclosure()) {
             (Component::Containerd, Some(enclosure)) => Ok(Probe::Socket(enclosure.file(settings::CONTAINERD_SOCKET))),
+            (Component::Part(part), _) => match part.definition().work {
+                Work::Process { health, .. } => Probe::part(health, (self.address(component), self.port(component))),
+                Work::Pods(_) | Work::Files => bail!("{part} is no process of its own."),
+            },
             _ => Probe::http(&self.home, component, (self.address(component), self.port(component))).await,
         }
     }
@@ -363,7 +396,7 @@ impl ControlPlane {
     }
 
     fn check_running(&self, component: Component) -> Result<(), Failure> {
-        let ended = match self.parts().get_mut(&component).and_then(|p| p.running.as_mut()) {
+        let ended = match self.slots().get_mut(&component).and_then(|p| p.running.as_mut()) {
             Some(running) => running.child.try_wait().map_err(|e| Failure::Other(e.into()))?,
             None => return Err(Failure::Other(anyhow!("{component} was stopped."))),
         };
@@ -381,8 +414,8 @@ impl ControlPlane {
 
     fn output(&self, component: Component) -> String {
         let log = self.home.log(component);
-        let parts = self.parts();
-        let running = parts.get(&component).and_then(|p| p.running.as_ref());
+        let slots = self.slots();
+        let running = slots.get(&component).and_then(|p| p.running.as_ref());
         running.and_then(|r| r.output(&log).ok()).unwrap_or_default()
     }
 
@@ -391,6 +424,13 @@ impl ControlPlane {
         let output = self.output(component);
         let lines: Vec<&str> = output.lines().collect();
         let last = &lines[lines.len().saturating_sub(12)..];
+        if output.contains("no space left on device") {
+            return format!(
+                " No space is left on the disk for {}: free some, or set OPCORE_STATE (for tests TMPDIR) to a directory \
+                 on a larger disk.",
+                self.home.dir().display()
+            );
+        }
         if last.is_empty() {
             return " It wrote nothing to its log.".to_owned();
         }
@@ -398,19 +438,19 @@ impl ControlPlane {
     }
 
     fn port(&self, component: Component) -> u16 {
-        self.parts().get(&component).map_or(0, |p| p.port)
+        self.slots().get(&component).map_or(0, |p| p.port)
     }
 
     /// A panic elsewhere while the lock was held leaves the map whole: each change is one assignment.
-    fn parts(&self) -> MutexGuard<'_, BTreeMap<Component, Part>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<Component, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for ControlPlane {
     /// The data goes too, so nobody needs time to write it.
     fn drop(&mut self) {
-        let mut running: Vec<Running> = self.parts().values_mut().filter_map(|p| p.running.take()).collect();
+        let mut running: Vec<Running> = self.slots().values_mut().filter_map(|p| p.running.take()).collect();
         for part in &mut running {
             let _ = part.child.kill();
         }

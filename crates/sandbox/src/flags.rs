@@ -43,7 +43,8 @@ pub(crate) fn of(
         (Component::Containerd, _) => settings::containerd_flags(home),
         (Component::Kubelet, Some(network)) => settings::kubelet_flags(home, network),
         (Component::KubeProxy, Some(network)) => settings::kube_proxy_flags(home, network),
-        (Component::NodeInit | Component::Kubelet | Component::KubeProxy, _) => Vec::new(),
+        // Parts bring their own words.
+        (Component::NodeInit | Component::Kubelet | Component::KubeProxy | Component::Part(_), _) => Vec::new(),
     }
 }
 

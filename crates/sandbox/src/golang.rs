@@ -23,6 +23,9 @@ pub(crate) const BUILD_SETTINGS: [(&str, &str); 4] = [
     ("GOWORK", "off"),
 ];
 
+/// Where a build has the definitions of its kinds, beside `bin`.
+pub(crate) const DEFINITIONS: &str = "definitions";
+
 /// A Go that was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Toolchain {
@@ -84,6 +87,8 @@ impl Toolchain {
             command
                 .args(["build", "-v", "-trimpath", "-ldflags"])
                 .arg(recipe.linker_flags())
+                .arg("-tags")
+                .arg(recipe.tags())
                 .arg("-o")
                 .arg(output)
                 .args(packages);
@@ -99,6 +104,33 @@ impl Toolchain {
             })
             .await?;
         }
+        match recipe.definitions() {
+            Some(folder) => self.copy_definitions(recipe, folder, dir).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Copies the definitions of the kinds that the programs work on, so that the sources are not needed to run them.
+    async fn copy_definitions(&self, recipe: &Recipe, folder: &str, dir: &Path) -> anyhow::Result<()> {
+        let mut command = self.command(recipe, &dir.join("tmp"));
+        command.args(["list", "-m", "-f", "{{.Dir}}", recipe.module()]);
+        let mut sources = PathBuf::new();
+        run(command, recipe, |event| {
+            if let Event::Output(line) = event {
+                sources = line.into();
+            }
+        })
+        .await?;
+        let (from, to) = (sources.join(folder), dir.join(DEFINITIONS));
+        std::fs::create_dir(&to)?;
+        let files = std::fs::read_dir(&from)
+            .with_context(|| format!("{} has no folder {folder}: correct its component.yaml", recipe.module()))?;
+        for file in files {
+            let file = file?;
+            // Read and written rather than copied: Go keeps its sources without the permission to write.
+            let text = std::fs::read(file.path())?;
+            std::fs::write(to.join(file.file_name()), text)?;
+        }
         Ok(())
     }
 
@@ -108,6 +140,8 @@ impl Toolchain {
         let mut command = self.command(recipe, tmp);
         command
             .args(["list", "-deps", "-trimpath", "-f", "{{if and .Stale (ne .Name \"main\")}}{{.ImportPath}}{{end}}"])
+            .arg("-tags")
+            .arg(recipe.tags())
             .args(recipe.binaries().values());
         let (mut stale, mut fetched) = (0_usize, 0_usize);
         run(command, recipe, |event| match event {
@@ -246,8 +280,8 @@ fn explain(recipe: &Recipe, said: &[String]) -> anyhow::Error {
 /// The sentence for a full disk.
 pub(crate) fn no_space(name: &str) -> anyhow::Error {
     anyhow!(
-        "No space is left on the disk to build {name}: all components together need about 5 GB while \
-         they are built. Free some, or set OPCORE_CACHE (the results), GOCACHE and GOMODCACHE (Go's own \
+        "No space is left on the disk to build {name}: a control plane needs about 5 GB while it is built, all \
+         components together about 16 GB. Free some, or set OPCORE_CACHE (the results), GOCACHE and GOMODCACHE (Go's own \
          files) to directories on a larger disk."
     )
 }

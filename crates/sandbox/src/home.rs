@@ -69,6 +69,11 @@ impl Home {
         self.node().join("etc").join(name)
     }
 
+    /// The directory of a part.
+    pub(crate) fn part(&self, name: &str) -> PathBuf {
+        self.dir.join("parts").join(name)
+    }
+
     pub(crate) fn audit_policy(&self) -> PathBuf {
         self.dir.join("audit-policy.yaml")
     }

@@ -38,6 +38,13 @@ fn embedded(path: &Path) -> anyhow::Result<ByteString> {
     std::fs::read(path).map(ByteString).with_context(|| format!("Cannot read {}", path.display()))
 }
 
+/// The address of the API server that a kubeconfig file names, as in `https://127.0.0.1:6443`.
+pub(crate) fn server(path: &Path) -> anyhow::Result<String> {
+    let file = Kubeconfig::read_from(path).with_context(|| format!("Cannot use the kubeconfig {}", path.display()))?;
+    let cluster = file.clusters.into_iter().next().and_then(|named| named.cluster?.server);
+    cluster.with_context(|| format!("{} names no server", path.display()))
+}
+
 /// The client configuration that a kubeconfig file describes.
 pub(crate) async fn load(path: &Path) -> anyhow::Result<Config> {
     crate::install_crypto();

@@ -31,6 +31,7 @@ mod image;
 mod kubeconfig;
 mod launch;
 mod node;
+mod parts;
 mod pki;
 mod ports;
 mod probe;
@@ -45,6 +46,7 @@ use std::path::PathBuf;
 
 pub use component::Component;
 pub use image::Image;
+pub use parts::Part;
 pub use sandbox::{Options, Sandbox, Signal};
 
 /// The file of a program that this repository can build, e.g. `echo` for pods of tests. It is built when it

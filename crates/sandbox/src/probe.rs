@@ -17,6 +17,7 @@ use crate::kubeconfig;
 /// Asks one component of one sandbox.
 ///
 /// Certificates make sure that it is this sandbox's: a stranger on the same port is never taken for it.
+/// Parts have none, and find their port taken when a stranger is there.
 pub(crate) enum Probe {
     /// It answers at a path.
     Http { client: Client, path: &'static str },
@@ -25,6 +26,12 @@ pub(crate) enum Probe {
 }
 
 impl Probe {
+    /// Of a part, which answers everybody.
+    pub(crate) fn part(path: &'static str, (address, port): (Ipv4Addr, u16)) -> anyhow::Result<Self> {
+        crate::install_crypto();
+        Self::asking(Config::new(format!("http://{address}:{port}").parse()?), path)
+    }
+
     /// Of a component that answers at an address.
     pub(crate) async fn http(home: &Home, component: Component, address: (Ipv4Addr, u16)) -> anyhow::Result<Self> {
         let mut config = match component {
@@ -39,6 +46,10 @@ impl Probe {
             _ => ("https", "/healthz"),
         };
         config.cluster_url = format!("{scheme}://{}:{}", address.0, address.1).parse()?;
+        Self::asking(config, path)
+    }
+
+    fn asking(mut config: Config, path: &'static str) -> anyhow::Result<Self> {
         config.proxy_url = None;
         // A probe is repeated anyway, and must not hide in retries what it found.
         config.default_retry = false;

@@ -1,4 +1,4 @@
-//! Where benchmarks leave their results: `bench/NAME.json` in cargo's target directory.
+//! What benchmarks share: how they count, and where they leave their results, `bench/NAME.json` in cargo's target directory.
 
 use anyhow::Context;
 
@@ -14,4 +14,10 @@ pub fn write(name: &str, result: &serde_json::Value) -> anyhow::Result<()> {
     std::fs::create_dir_all(&folder)?;
     let file = folder.join(format!("{name}.json"));
     std::fs::write(&file, format!("{result:#}\n")).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// The sum over all series of a counter whose line fits, in a text as Prometheus reads it.
+pub fn count(text: &str, name: &str, fits: impl Fn(&str) -> bool) -> usize {
+    let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")) && fits(line));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum()
 }

@@ -8,18 +8,20 @@ use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, Config};
+use sha2::{Digest, Sha256};
 use tokio::sync::{OnceCell, oneshot};
 
 use crate::binaries::Binaries;
+use crate::catalogue::hex;
 use crate::control_plane::{ControlPlane, Nobody};
 use crate::home::Home;
-use crate::image::{self, Image};
+use crate::image::{self, Image, Layout};
 use crate::launch::Lifetime;
 use crate::node::Enclosure;
 use crate::process::ProcessId;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
-use crate::{Component, kubeconfig, probe};
+use crate::{Component, Part, kubeconfig, parts, probe};
 
 /// How a sandbox is started.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +32,8 @@ pub struct Options {
     pub durable: bool,
     /// Run a node too, on which pods run. Needs root, and the packages that `hack/setup --node` installs.
     pub node: bool,
+    /// What runs beside Kubernetes, e.g. `"registry".parse()?`.
+    pub with: Vec<Part>,
     /// The port of the API server; a free one when not given.
     pub port: Option<u16>,
     /// More flags for the API server, e.g. `--watch-cache=false`.
@@ -57,7 +61,7 @@ pub struct Sandbox {
 
 enum Place {
     /// Started by this process. The order matters: processes end before their files go.
-    Own { plane: ControlPlane, kubeconfig: PathBuf, _scratch: Scratch },
+    Own { plane: Box<ControlPlane>, kubeconfig: PathBuf, _scratch: Scratch },
     /// One that was there before.
     Given {
         kubeconfig: PathBuf,
@@ -96,12 +100,47 @@ impl Sandbox {
         shared.as_ref().map_err(|error| anyhow!(error.clone()))
     }
 
+    /// As [`Self::shared`], with a node on which pods run.
+    ///
+    /// It is the cluster of `OPCORE_KUBECONFIG` when that has a node: `sandbox run --node` gives one to a
+    /// whole test run, and a cluster that is no sandbox is taken to have nodes. Otherwise one is started on
+    /// first use, with an audit log.
+    ///
+    /// # Errors
+    /// It cannot be started. All callers are told, none tries again.
+    pub async fn shared_with_node() -> anyhow::Result<&'static Self> {
+        static SHARED: OnceCell<Result<Sandbox, String>> = OnceCell::const_new();
+        if Self::node_is_given().await? {
+            return Self::shared().await;
+        }
+        let own = SHARED
+            .get_or_init(|| async {
+                let options = Options { node: true, audit: true, ..Options::default() };
+                Self::start(options).await.map_err(|error| format!("{error:#}"))
+            })
+            .await;
+        own.as_ref().map_err(|error| anyhow!(error.clone()))
+    }
+
+    /// Whether the cluster of `OPCORE_KUBECONFIG` has a node; without one, [`Self::shared_with_node`] needs a machine
+    /// that [can run it](crate::can_run_node).
+    ///
+    /// # Errors
+    /// The cluster does not answer.
+    pub async fn node_is_given() -> anyhow::Result<bool> {
+        if crate::env_path("OPCORE_KUBECONFIG").is_none() {
+            return Ok(false);
+        }
+        let given = Self::shared().await?;
+        Ok(given.is_foreign() || given.enclosure().is_some())
+    }
+
     /// Starts one of its own, for tests that stop or restart components or count requests.
     ///
     /// Dropped, it ends and its files are removed. The components are built first when they never were.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         on_a_thread(|| async move {
-            let binaries = Binaries::for_sandbox(options.node, Progress::detect()).await?;
+            let binaries = Binaries::for_sandbox(&options, Progress::detect()).await?;
             Self::start_with(options, binaries).await
         })
         .await
@@ -110,7 +149,9 @@ impl Sandbox {
     pub(crate) async fn start_with(options: Options, binaries: Binaries) -> anyhow::Result<Self> {
         let scratch = Scratch::create()?;
         let plane = ControlPlane::start(scratch.home(), binaries, options, Lifetime::WithThisProcess, &Nobody).await?;
-        Ok(Self { place: Place::Own { kubeconfig: plane.home().kubeconfig(), plane, _scratch: scratch } })
+        Ok(Self {
+            place: Place::Own { kubeconfig: plane.home().kubeconfig(), plane: Box::new(plane), _scratch: scratch },
+        })
     }
 
     async fn given(path: PathBuf) -> anyhow::Result<Self> {
@@ -202,11 +243,12 @@ impl Sandbox {
     /// The log of a component. A cluster that is no sandbox keeps its logs to itself: there it is
     /// `/dev/null`, which can be read and holds nothing.
     pub fn log(&self, component: Component) -> PathBuf {
-        let home = match &self.place {
-            Place::Own { plane, .. } => Some(plane.home()),
-            Place::Given { home, .. } => home.as_ref(),
-        };
-        home.map_or_else(|| "/dev/null".into(), |home| home.log(component))
+        self.home().map_or_else(|| "/dev/null".into(), |home| home.log(component))
+    }
+
+    /// What must be known to use a part, as variables: its address, its user. Empty where there is no such part.
+    pub fn facts(&self, part: Part) -> BTreeMap<String, String> {
+        self.home().and_then(|home| parts::facts_of(home, part).ok()).into_iter().flatten().collect()
     }
 
     /// The file of a program such as `kubectl`, where there is one.
@@ -226,18 +268,40 @@ impl Sandbox {
     /// # Errors
     /// There is no node, or the image cannot be built.
     pub async fn load_image(&self, image: &Image) -> anyhow::Result<()> {
-        let (home, enclosure) = match &self.place {
-            Place::Own { plane, .. } => (plane.home().clone(), plane.enclosure().cloned()),
-            Place::Given { home: Some(home), .. } => (home.clone(), Enclosure::find(home)),
+        let image = image.clone();
+        self.load(move || image.build()).await
+    }
+
+    /// Puts an image that `sandbox image build` made into the node.
+    ///
+    /// # Errors
+    /// There is no node, or the file holds no image that can run here.
+    pub async fn load_image_file(&self, file: &Path) -> anyhow::Result<()> {
+        let file = file.to_owned();
+        self.load(move || Layout::read(&file, None)).await
+    }
+
+    async fn load(&self, made: impl FnOnce() -> anyhow::Result<Layout> + Send + 'static) -> anyhow::Result<()> {
+        let home = match &self.place {
+            Place::Own { plane, .. } => plane.home(),
+            Place::Given { home: Some(home), .. } => home,
             Place::Given { home: None, .. } => bail!(
                 "Images cannot be put into a cluster given by OPCORE_KUBECONFIG: load them with the tools of that \
                  cluster."
             ),
         };
-        let enclosure = enclosure.context("This sandbox has no node: start one with Options { node: true, .. }")?;
-        let image = image.clone();
-        let layout = tokio::task::spawn_blocking(move || image.build()).await??;
-        image::load(layout, &enclosure, &home).await
+        let enclosure =
+            self.enclosure().context("This sandbox has no node: start one with Options { node: true, .. }")?;
+        let layout = tokio::task::spawn_blocking(made).await??;
+        image::load(layout, &enclosure, home).await
+    }
+
+    /// Where its node runs, if it has one.
+    fn enclosure(&self) -> Option<Enclosure> {
+        match &self.place {
+            Place::Own { plane, .. } => plane.enclosure().cloned(),
+            Place::Given { home, .. } => Enclosure::find(home.as_ref()?),
+        }
     }
 
     /// The numbers of the processes that this one started.
@@ -260,8 +324,16 @@ impl Sandbox {
         }
     }
 
-    /// Whether somebody else's objects may be in it.
-    fn is_foreign(&self) -> bool {
+    /// Its directory, where it is known.
+    fn home(&self) -> Option<&Home> {
+        match &self.place {
+            Place::Own { plane, .. } => Some(plane.home()),
+            Place::Given { home, .. } => home.as_ref(),
+        }
+    }
+
+    /// Whether it is a cluster of somebody else, with objects of theirs in it.
+    pub fn is_foreign(&self) -> bool {
         matches!(&self.place, Place::Given { home: None, .. })
     }
 }
@@ -285,17 +357,29 @@ where
     receive.await.context("The start of the sandbox panicked")?
 }
 
-/// Machine, process and its start, as a label value.
+/// Where process numbers count, process and its start, as a label value.
 fn this_run() -> String {
     let start = ProcessId::of(std::process::id()).map_or(0, |id| id.started());
-    format!("{}.{}.{start}", machine(), std::process::id())
+    format!("{}.{}.{start}", here(), std::process::id())
 }
 
-fn machine() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let name = name.trim_matches('-');
-    if name.is_empty() { "unnamed".to_owned() } else { name.chars().take(30).collect() }
+/// Where the numbers of processes mean the same as here: this boot of this machine, in this pid namespace. Two containers
+/// may have the same host name, and then the processes of one do not exist for the other.
+fn here() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let mut digest = Sha256::new();
+    digest.update(boot.trim());
+    digest.update(namespace.as_os_str().as_encoded_bytes());
+    hex(&digest.finalize())[..16].to_owned()
+}
+
+/// Whether the process of a run is known to be gone; of one from elsewhere nothing is known.
+fn has_ended(run: &str) -> bool {
+    run.strip_prefix(&format!("{}.", here()))
+        .and_then(|rest| rest.split_once('.'))
+        .and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse::<u64>().ok()?)))
+        .is_some_and(|(pid, start)| ProcessId::of(pid).is_none_or(|now| now.started() != start))
 }
 
 /// Best effort: a run that could not clean up is no reason for the next one to fail.
@@ -308,13 +392,23 @@ async fn remove_namespaces_of_ended_runs(client: &Client) {
         let Some(run) = namespace.metadata.labels.as_ref().and_then(|l| l.get(OWNER_LABEL)) else {
             continue;
         };
-        let ended = run
-            .strip_prefix(&format!("{}.", machine()))
-            .and_then(|rest| rest.split_once('.'))
-            .and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse::<u64>().ok()?)))
-            .is_some_and(|(pid, start)| ProcessId::of(pid).is_none_or(|now| now.started() != start));
-        if let (true, Some(name)) = (ended, &namespace.metadata.name) {
+        if let (true, Some(name)) = (has_ended(run), &namespace.metadata.name) {
             let _ = api.delete(name, &DeleteParams::background()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_ended_only_when_its_process_can_be_seen_from_here_and_is_gone() {
+        let (here, this) = (here(), std::process::id());
+        assert!(this_run().len() <= 63 && this_run().starts_with(&here), "{}", this_run());
+        assert!(!has_ended(&this_run()), "this one runs");
+        assert!(has_ended(&format!("{here}.{this}.1")), "another had this number before");
+        assert!(!has_ended(&format!("0123456789abcdef.{this}.1")), "another container, perhaps of the same host name");
+        assert!(!has_ended("nonsense"));
     }
 }

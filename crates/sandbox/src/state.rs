@@ -4,7 +4,7 @@
 //! starts it holds the lock until it is ready. So one that is "starting" while its lock is free was left
 //! behind by a start that was killed, and can be removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -19,7 +19,7 @@ use crate::home::Home;
 use crate::node::remains;
 use crate::pki::write_private;
 use crate::process::{self, ProcessId};
-use crate::{Component, dirlock};
+use crate::{Component, Part, dirlock};
 
 /// How long components may take to end by themselves. Their data is removed, so it need not be long.
 const GRACE: Duration = Duration::from_secs(2);
@@ -36,11 +36,20 @@ pub(crate) struct State {
     #[serde(default)]
     pub(crate) node: bool,
     pub(crate) components: BTreeMap<Component, Record>,
+    /// What was added to it, processes or not.
+    #[serde(default)]
+    pub(crate) parts: BTreeSet<Part>,
     /// The files of its programs.
     pub(crate) programs: BTreeMap<String, PathBuf>,
 }
 
 impl State {
+    /// The processes that it consists of.
+    pub(crate) fn expected(&self) -> impl Iterator<Item = Component> {
+        let parts = self.parts.iter().copied().filter(|part| part.is_process());
+        Component::of_sandbox(self.node).chain(parts.map(Component::Part))
+    }
+
     fn unreadable() -> Self {
         Self {
             phase: Phase::Running,
@@ -49,6 +58,7 @@ impl State {
             audit: false,
             node: false,
             components: BTreeMap::new(),
+            parts: BTreeSet::new(),
             programs: BTreeMap::new(),
         }
     }
@@ -83,6 +93,28 @@ pub(crate) struct Existing {
     pub(crate) home: Home,
     pub(crate) state: State,
     pub(crate) health: Health,
+}
+
+impl Existing {
+    /// Takes its lock: while it is held nobody else adds to it or removes it.
+    ///
+    /// # Errors
+    /// Somebody else holds it.
+    pub(crate) fn hold(&self) -> anyhow::Result<File> {
+        let name = &self.name;
+        // One that lost its lock gets a new one: whoever starts one has it from the beginning.
+        let lock = File::options().create(true).append(true).open(self.home.lock());
+        let lock = lock.with_context(|| format!("Cannot lock sandbox {name}"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => bail!(
+                "Sandbox {name} is being started, changed or stopped by another process (it was started by {}): \
+                 wait for it, or interrupt it.",
+                self.state.owner
+            ),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+        }
+    }
 }
 
 /// What has become of it.
@@ -152,14 +184,14 @@ impl Sandboxes {
         }
     }
 
-    /// The names that are taken.
+    /// The names that are taken. What else lies in the directory is not ours.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(&self.dir)
             .into_iter()
             .flatten()
             .flatten()
             .filter_map(|e| e.file_name().into_string().ok())
-            .filter(|name| !name.starts_with('.'))
+            .filter(|name| !name.starts_with('.') && self.home(name).state().exists())
             .collect();
         names.sort();
         names
@@ -178,11 +210,8 @@ impl Sandboxes {
         let state: State = serde_json::from_slice(&text).unwrap_or_else(|_| State::unreadable());
         let starter_at_work =
             File::open(home.lock()).is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
-        let dead: Vec<Component> = Component::of_sandbox(state.node)
-            .iter()
-            .copied()
-            .filter(|c| state.components.get(c).is_none_or(|r| !r.process.is_alive()))
-            .collect();
+        let dead: Vec<Component> =
+            state.expected().filter(|c| state.components.get(c).is_none_or(|r| !r.process.is_alive())).collect();
         let health = match (state.phase, starter_at_work) {
             (Phase::Starting, true) => Health::Starting,
             (Phase::Starting, false) => Health::HalfStarted,
@@ -214,16 +243,10 @@ impl Sandboxes {
     /// It is being started, or a process does not end.
     pub(crate) fn remove(&self, sandbox: &Existing) -> anyhow::Result<()> {
         let (name, home) = (&sandbox.name, &sandbox.home);
-        let lock = File::open(home.lock()).with_context(|| format!("{name} has no lock"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!(
-                "Sandbox {name} is being started or stopped by another process (its start by {}): \
-                 wait for it, or interrupt it.",
-                sandbox.state.owner
-            ),
-            Err(TryLockError::Error(error)) => return Err(error.into()),
+        if !home.dir().exists() {
+            return Ok(());
         }
+        let lock = sandbox.hold()?;
         // Somebody may have removed it, and even made a new one, since it was looked at.
         let same = |path: PathBuf| {
             let (now, then) = (fs::metadata(path), lock.metadata());
@@ -253,8 +276,8 @@ impl Sandboxes {
     }
 
     /// Removes what interrupted commands left: drafts, remains, and sandboxes whose start was killed.
-    /// Returns the names of the latter.
-    pub(crate) fn sweep(&self) -> anyhow::Result<Vec<String>> {
+    /// Returns the latter by name, each with what came of it.
+    pub(crate) fn sweep(&self) -> Vec<(String, anyhow::Result<()>)> {
         for prefix in [".new-", ".old-"] {
             dirlock::sweep(&self.dir, prefix, |_| {});
         }
@@ -263,11 +286,10 @@ impl Sandboxes {
             if let Ok(Some(sandbox)) = self.find(&name)
                 && sandbox.health == Health::HalfStarted
             {
-                self.remove(&sandbox)?;
-                removed.push(name);
+                removed.push((name, self.remove(&sandbox)));
             }
         }
-        Ok(removed)
+        removed
     }
 
     fn home(&self, name: &str) -> Home {

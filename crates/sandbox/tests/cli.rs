@@ -97,6 +97,15 @@ fn signal(child: &Child, name: &str) -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_cargo_inside_is_not_told_which_package_is_outside() -> anyhow::Result<()> {
+    let mut command = User::new()?.command(["run", "--", "printenv"]);
+    command.env("OPCORE_KUBECONFIG", "/dev/null").env("CARGO_PKG_NAME", "sandbox").env("CARGO_TERM_COLOR", "never");
+    let said = answer(&mut command)?.good()?;
+    ensure!(!said.contains("CARGO_PKG_") && said.contains("CARGO_TERM_COLOR=never"), "{said}");
+    Ok(())
+}
+
+#[test]
 fn a_sandbox_lives_from_up_to_down() -> anyhow::Result<()> {
     let user = User::new()?;
     ensure!(user.run("list")?.good()? == "There is no sandbox. Start one with: sandbox up\n");
@@ -136,7 +145,8 @@ fn a_sandbox_lives_from_up_to_down() -> anyhow::Result<()> {
         (
             "logs --name one kubelte",
             "There is no component \"kubelte\": choose one of etcd, kube-apiserver, kube-controller-manager, \
-             kube-scheduler, node-init, containerd, kubelet, kube-proxy.",
+             kube-scheduler, node-init, containerd, kubelet, kube-proxy, git, opentofu, prometheus, registry, \
+             registry-auth, traefik.",
         ),
     ] {
         let said = user.run(line)?.refusal()?;
@@ -286,25 +296,44 @@ fn a_component_that_cannot_be_built_is_answered_with_the_cure() -> anyhow::Resul
     Ok(())
 }
 
-#[test]
-fn a_full_disk_is_called_that() -> anyhow::Result<()> {
-    // The mount is seen by this one process only and goes with it.
+/// Runs a command with a small disk at a directory. The mount is seen by this one process only and goes with it.
+fn with_disk(size: &str, variable: &str, line: &str) -> anyhow::Result<Option<String>> {
     let user = User::new()?;
     let disk = user.dir.path().join("disk");
     fs::create_dir(&disk)?;
-    let script = "mount -t tmpfs -o size=1m tmpfs \"$0\" || exit 99; exec \"$@\"";
+    let script = "mount -t tmpfs -o size=$SIZE tmpfs \"$0\" || exit 99; \"$@\"; code=$?; ls -A \"$0\"; exit $code";
     let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-c", script])
-        .arg(&disk)
-        .args([env!("CARGO_BIN_EXE_sandbox"), "build", "etcd"])
-        .env("OPCORE_CACHE", &disk);
+    command.args(["--mount", "sh", "-c", script]).arg(&disk).arg(env!("CARGO_BIN_EXE_sandbox"));
+    command.args(line.split_whitespace()).env("SIZE", size).env("OPCORE_STATE", user.state()).env(variable, &disk);
     let said = answer(&mut command)?;
     if said.err.contains("Operation not permitted") || said.err.contains("permission denied") {
         eprintln!("NOT RUN: a_full_disk_is_called_that needs the right to mount (run as root): {}", said.err);
+        return Ok(None);
+    }
+    ensure!(said.status.code() == Some(1), "{}: {}{}", said.status, said.out, said.err);
+    if variable == "OPCORE_STATE" {
+        ensure!(said.out.is_empty(), "files are left: {}", said.out);
+    }
+    Ok(Some(said.err))
+}
+
+#[test]
+fn a_full_disk_is_called_that() -> anyhow::Result<()> {
+    if let Some(said) = with_disk("1m", "OPCORE_CACHE", "build etcd")? {
+        ensure!(said.contains("No space is left on the disk to build etcd"), "{said}");
+    }
+    // For the certificates it is too small, for etcd, or for images.
+    for (size, words) in [("64k", "No space left on device"), ("8m", "No space is left on the disk for ")] {
+        if let Some(said) = with_disk(size, "OPCORE_STATE", "up")? {
+            ensure!(said.contains(words), "{said}");
+        }
+    }
+    if let Err(why) = sandbox::can_run_node() {
+        eprintln!("NOT RUN: a_full_disk_is_called_that, with a node: {why:#}");
         return Ok(());
     }
-    ensure!(said.err.contains("No space is left on the disk to build etcd"), "{}", said.err);
+    let said = with_disk("160m", "OPCORE_STATE", "up --node")?.unwrap_or_default();
+    ensure!(said.contains("No space is left on the disk for the image "), "{said}");
     Ok(())
 }
 
@@ -326,5 +355,40 @@ fn doctor_says_what_is_missing_and_how_to_get_it() -> anyhow::Result<()> {
     let said = answer(user.command(["doctor"]).env("OPCORE_CACHE", &cache))?.good()?;
     ensure!(said.contains("is not built yet: on first use, or now with `sandbox build etcd`"), "{said}");
     ensure!(!cache.exists(), "a look changes nothing");
+    Ok(())
+}
+
+#[test]
+fn one_that_cannot_be_stopped_keeps_no_other() -> anyhow::Result<()> {
+    let user = User::new()?;
+    // Neither is one: what has no state is not looked at, and what has no name for a sandbox cannot be.
+    fs::create_dir_all(user.state().join("lost+found"))?;
+    fs::create_dir_all(user.state().join("Not A Name"))?;
+    fs::write(user.state().join("Not A Name/state.json"), "{}")?;
+    fs::create_dir_all(user.state().join("broken"))?;
+    fs::write(user.state().join("broken/state.json"), "{}")?;
+    let answer = user.run("down --all")?;
+    ensure!(answer.out == "Sandbox broken is gone.\n", "{}{}", answer.out, answer.err);
+    ensure!(answer.refusal()?.contains("\"Not A Name\" cannot be the name of a sandbox"));
+    ensure!(user.state().join("lost+found").exists());
+    Ok(())
+}
+
+#[test]
+fn programs_that_are_given_are_used() -> anyhow::Result<()> {
+    let user = User::new()?;
+    let given = user.dir.path().join("given");
+    fs::create_dir(&given)?;
+    let which = "for program in etcd kube-apiserver kubectl; do command -v $program; done";
+    let cached = answer(&mut user.command(["run", "--", "sh", "-c", which]))?.good()?;
+    let cached: Vec<&Path> = cached.lines().map(Path::new).collect();
+    for program in &cached[..2] {
+        std::os::unix::fs::symlink(program, given.join(program.file_name().context("it has a name")?))?;
+    }
+    let mut command = user.command(["run", "--", "sh", "-c", which]);
+    let found = answer(command.env("KUBEBUILDER_ASSETS", &given))?.good()?;
+    let found: Vec<&Path> = found.lines().map(Path::new).collect();
+    ensure!(found[..2] == [given.join("etcd"), given.join("kube-apiserver")], "{found:?}");
+    ensure!(found[2] == cached[2], "what is not given comes from the cache: {found:?}");
     Ok(())
 }

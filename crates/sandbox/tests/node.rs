@@ -1,44 +1,22 @@
 //! Pods run on it as on any node, and nothing is left of it.
 
-use std::collections::BTreeSet;
+mod support;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Service};
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
-use kube::runtime::wait::{Condition, await_condition, conditions};
+use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use sandbox::{Component, Image, Options, Sandbox, Signal};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::sync::Mutex;
-
-const PATIENCE: Duration = Duration::from_mins(1);
-
-/// One at a time: they look at the whole machine, which has few processors.
-static TURN: Mutex<()> = Mutex::const_new(());
-
-/// Says so where nobody can miss it, and not only when a test fails.
-fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-/// Whether a node can run here; where not, the test `name` says that it did not run, and why.
-fn can_run(name: &str) -> bool {
-    match sandbox::can_run_node() {
-        Ok(()) => true,
-        Err(why) => {
-            tell(&format!("NOT RUN: {name}: {why:#}"));
-            false
-        }
-    }
-}
+use serde_json::json;
+use support::machine::{Footprint, Machine, nothing_left_of};
+use support::{PATIENCE, TURN, User, can_run, condition_holds, http, once, signal, tell, until};
 
 // What pods do.
 
@@ -69,45 +47,16 @@ fn pod(name: &str, claim: Option<&str>) -> anyhow::Result<Pod> {
     }))?)
 }
 
-/// Waits for an object to become as it should, or fails with what it is.
-async fn once<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> anyhow::Result<K>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + DeserializeOwned + 'static,
-{
-    match tokio::time::timeout(PATIENCE, await_condition(api.clone(), name, condition)).await {
-        Ok(object) => object?.with_context(|| format!("{name} is gone")),
-        Err(_) => bail!("{name} never became as it should: {:#?}", api.get_opt(name).await?),
-    }
-}
-
-fn condition_holds(pod: Option<&Pod>, condition: &str) -> bool {
-    let conditions = pod.and_then(|p| p.status.as_ref()?.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == condition && c.status == "True"))
-}
-
 /// What a web server on port 80 answers; an error unless it answers with 200.
 fn ask(address: &str, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
-    let address: SocketAddr = format!("{address}:80").parse()?;
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    ensure!(head.starts_with("HTTP/1.0 200"), "{answer}");
-    Ok(body.to_owned())
+    let (head, body) = http(&format!("{address}:80"), &format!("{method} {path}"), &[], body.as_bytes())?;
+    ensure!(head.starts_with("HTTP/1.0 200"), "{head}\n{body}");
+    Ok(body)
 }
 
 /// Until the rules of a new Service are in place: they follow its pods by a moment.
 fn answer(address: &str, path: &str) -> anyhow::Result<String> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match ask(address, "GET", path, "") {
-            Ok(answer) => return Ok(answer),
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
+    until(|| ask(address, "GET", path, ""))
 }
 
 /// Lets a namespace enforce the restricted Pod Security Standard.
@@ -220,148 +169,6 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
 
 // What is left.
 
-/// What the machine sees of one node.
-struct Footprint {
-    interface: PathBuf,
-    cgroups: Vec<PathBuf>,
-}
-
-impl Footprint {
-    /// Of a node that runs.
-    fn of(home: &Path) -> anyhow::Result<Self> {
-        let index = fs::read_to_string(home.join("node/network"))?;
-        let kubelet: Value = serde_json::from_slice(&fs::read(home.join("node/etc/kubelet.json"))?)?;
-        let name = kubelet["cgroupRoot"].as_str().context("it has a group")?.trim_start_matches('/').to_owned();
-        let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let hierarchies = mounts.lines().filter(|line| line.contains(" cgroup")).filter_map(|l| l.split(' ').nth(1));
-        let cgroups: Vec<PathBuf> = hierarchies.map(|dir| Path::new(dir).join(&name)).collect();
-        let footprint = Self { interface: Path::new("/sys/class/net").join(format!("opcore{index}")), cgroups };
-        ensure!(footprint.interface.exists(), "{} is missing", footprint.interface.display());
-        ensure!(!footprint.cgroups.is_empty() && footprint.cgroups.iter().all(|group| group.is_dir()));
-        Ok(footprint)
-    }
-
-    /// Fails unless nothing is left of it, at the latest after a moment.
-    fn gone(&self, home: &Path) -> anyhow::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            let paths = self.cgroups.iter().chain([&self.interface]).map(PathBuf::as_path).chain([home]);
-            let mut left: Vec<String> = paths.filter(|p| p.exists()).map(|p| p.display().to_string()).collect();
-            left.extend(processes_of(home));
-            if left.is_empty() {
-                return Ok(());
-            }
-            ensure!(Instant::now() < deadline, "left: {left:#?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-/// Processes that have to do with a directory, by their environment or their command line.
-fn processes_of(dir: &Path) -> Vec<String> {
-    let dir = dir.display().to_string();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
-        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let read = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
-        let text = [read("environ"), read("cmdline")].concat();
-        let text = String::from_utf8_lossy(&text).replace('\0', " ");
-        (pid != std::process::id() && text.contains(&dir)).then(|| format!("process {pid}: {text}"))
-    });
-    processes.collect()
-}
-
-/// What must be the same before and after, whatever else goes on.
-#[derive(Debug, PartialEq, Eq)]
-struct Machine {
-    mounts: BTreeSet<String>,
-    rules: BTreeSet<String>,
-    namespaces: BTreeSet<String>,
-    /// Directories that container engines and kubelets use.
-    directories: BTreeSet<PathBuf>,
-    settings: Vec<String>,
-}
-
-impl Machine {
-    fn now() -> anyhow::Result<Self> {
-        let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
-        let rules = Command::new("iptables-save").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output()?;
-        let rules = String::from_utf8(rules.stdout)?;
-        let directories = [
-            "/etc/cni",
-            "/opt/cni",
-            "/opt/containerd",
-            "/run/containerd",
-            "/run/xtables.lock",
-            "/tmp/hostpath_pv",
-            "/usr/libexec/kubernetes",
-            "/var/lib/cni",
-            "/var/lib/containerd",
-            "/var/lib/kubelet",
-            "/var/log/containers",
-            "/var/log/pods",
-        ];
-        let settings = [
-            "vm/overcommit_memory",
-            "kernel/panic",
-            "kernel/panic_on_oops",
-            "kernel/keys/root_maxkeys",
-            "net/ipv4/ip_forward",
-            "net/netfilter/nf_conntrack_max",
-        ];
-        let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-        Ok(Self {
-            mounts: lines(&fs::read_to_string("/proc/self/mounts")?),
-            rules: lines(&rules).into_iter().filter(|l| !l.starts_with(['#', ':'])).collect(),
-            namespaces: entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect(),
-            directories: directories.into_iter().map(PathBuf::from).filter(|dir| dir.exists()).collect(),
-            settings: settings.map(|s| fs::read_to_string(Path::new("/proc/sys").join(s)).unwrap_or_default()).into(),
-        })
-    }
-}
-
-/// A user with no sandbox yet.
-struct User {
-    dir: TempDir,
-}
-
-impl User {
-    fn new() -> anyhow::Result<Self> {
-        Ok(Self { dir: tempfile::tempdir()? })
-    }
-
-    fn home(&self, name: &str) -> PathBuf {
-        self.dir.path().join("sandboxes").join(name)
-    }
-
-    fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sandbox"));
-        command.args(line.split_whitespace()).env("OPCORE_STATE", self.dir.path().join("sandboxes"));
-        command.env_remove("OPCORE_KUBECONFIG").stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, line: &str) -> anyhow::Result<Output> {
-        Ok(self.command(line).output()?)
-    }
-
-    fn good(&self, line: &str) -> anyhow::Result<String> {
-        let output = self.run(line)?;
-        ensure!(output.status.success(), "{line}: {output:?}");
-        Ok(String::from_utf8(output.stdout)?)
-    }
-
-    fn component(&self, sandbox: &str, name: &str) -> Option<u64> {
-        let state = fs::read(self.home(sandbox).join("state.json")).ok()?;
-        let state: Value = serde_json::from_slice(&state).ok()?;
-        state["components"][name]["process"]["pid"].as_u64()
-    }
-}
-
-fn signal(pid: u64, name: &str) -> anyhow::Result<()> {
-    ensure!(Command::new("kill").args([format!("-{name}"), pid.to_string()]).status()?.success());
-    Ok(())
-}
-
 #[test]
 fn two_run_side_by_side_and_down_leaves_the_machine_as_it_was() -> anyhow::Result<()> {
     if !can_run("two_run_side_by_side_and_down_leaves_the_machine_as_it_was") {
@@ -404,9 +211,7 @@ fn two_run_side_by_side_and_down_leaves_the_machine_as_it_was() -> anyhow::Resul
         footprint?.gone(&user.home(name))?;
     }
     ensure!(Machine::now()? == before, "left: {:#?} was {before:#?}", Machine::now()?);
-    ensure!(processes_of(user.dir.path()).is_empty(), "{:#?}", processes_of(user.dir.path()));
-    ensure!(fs::read_dir(user.dir.path())?.next().is_none(), "files are left");
-    Ok(())
+    nothing_left_of(user.dir.path())
 }
 
 #[test]
@@ -461,6 +266,53 @@ fn the_node_of_a_test_that_was_killed_is_gone() -> anyhow::Result<()> {
     child.kill()?;
     child.wait()?;
     footprint.gone(&home)
+}
+
+/// A machine with a container engine of its own: in a mount namespace, so that this one gets none.
+const MACHINE_WITH_ENGINE: &str = r#"
+set -eu
+sandbox=$0 state=$1
+for place in /run /var/lib; do mount -t tmpfs tmpfs "$place"; done
+containerd >"$state/engine.log" 2>&1 &
+engine=$!
+trap 'kill $engine; wait $engine || true' EXIT
+tries=0
+until ctr version >/dev/null 2>&1; do
+  tries=$((tries + 1))
+  [ "$tries" -lt 600 ] || { cat "$state/engine.log"; exit 1; }
+  sleep 0.1
+done
+look() {
+  ctr namespaces list -q
+  ctr -n k8s.io images list -q
+  ctr -n k8s.io containers list -q
+  find /run /var/lib -not -name '*.db' | sort
+}
+look >"$state/before"
+OPCORE_STATE=$state/sandboxes "$sandbox" up --node
+look >"$state/during"
+OPCORE_STATE=$state/sandboxes "$sandbox" down
+look >"$state/after"
+kill -0 "$engine"
+"#;
+
+#[test]
+fn a_container_engine_of_the_machine_is_not_touched() -> anyhow::Result<()> {
+    if !can_run("a_container_engine_of_the_machine_is_not_touched") {
+        return Ok(());
+    }
+    let _turn = TURN.blocking_lock();
+    let user = User::new()?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", MACHINE_WITH_ENGINE, env!("CARGO_BIN_EXE_sandbox")]).arg(user.dir.path());
+    let said = command.env_remove("OPCORE_KUBECONFIG").output()?;
+    ensure!(said.status.success(), "{said:?}");
+    let [before, during, after] =
+        ["before", "during", "after"].map(|name| fs::read_to_string(user.dir.path().join(name)));
+    let before = before?;
+    ensure!(before.contains("/run/containerd/containerd.sock"), "{before}");
+    ensure!(during? == before && after? == before, "its images, containers or files differ: {before}");
+    Ok(())
 }
 
 // What cannot be.

@@ -1,9 +1,8 @@
-//! Prints the definition of `WavePlan`, as the chart installs it.
+//! Prints the definition of `WavePlan`, as the chart installs it. JSON is YAML: `… | kubectl apply -f -`.
 
 use kube::CustomResourceExt;
 use wave_orchestrator::api::v1alpha1::WavePlan;
 
-fn main() -> anyhow::Result<()> {
-    print!("{}", serde_yaml::to_string(&WavePlan::crd())?);
-    Ok(())
+fn main() {
+    println!("{:#}", serde_json::json!(WavePlan::crd()));
 }

@@ -82,6 +82,11 @@ impl ScopeId {
         }
     }
 
+    /// Whether it is on this kind.
+    pub fn is_on(&self, kind: &GroupKind) -> bool {
+        self.kind == kind.kind && self.group == kind.group
+    }
+
     /// The labels of what it is restricted to.
     pub fn labels(&self, operator: &str) -> Option<String> {
         self.ours.then(|| format!("{OPERATOR_LABEL}={operator}"))
@@ -150,7 +155,7 @@ impl Interest {
     /// How the API server addresses a kind that one of the watches is on.
     pub fn resource(&self, kind: &GroupKind) -> Option<ApiResource> {
         let mut scopes = self.scopes.iter();
-        scopes.find(|scope| scope.kind == kind.kind && scope.group == kind.group).map(ScopeId::resource)
+        scopes.find(|scope| scope.is_on(kind)).map(ScopeId::resource)
     }
 }
 
@@ -242,11 +247,6 @@ impl fmt::Debug for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Wanted({})", self.apply.words())
     }
-}
-
-/// The kinds that a draft mentions, as it writes them.
-pub fn kinds(draft: &Draft) -> BTreeSet<WrittenKind> {
-    draft.waves.iter().flat_map(|wave| &wave.items).map(|item| (item.api_version.clone(), item.kind.clone())).collect()
 }
 
 /// What the plan wants to hear of, given the kinds that the API server has.

@@ -234,7 +234,8 @@ impl Live {
             let Some(watch) = open.get_mut(scope) else { continue };
             if let State::Watching(task) = &watch.state {
                 task.abort();
-                self.index().closed(scope);
+                self.index().reopened(scope);
+                self.forget_sources(scope);
                 watch.state = State::Watching(self.follow(scope.clone()));
             }
         }
@@ -253,9 +254,14 @@ impl Live {
         let used = !watch.plans.is_empty();
         if !used {
             self.index().closed(scope);
-            lock(&self.sources).retain(|id, _| id.namespace != scope.namespace);
+            self.forget_sources(scope);
         }
         used
+    }
+
+    /// What ConfigMaps held may have changed unheard.
+    fn forget_sources(&self, scope: &ScopeId) {
+        lock(&self.sources).retain(|id, _| id.namespace != scope.namespace);
     }
 
     /// A watch that is not allowed would only ever fail: the right is asked for first, so that a plan can say what is
@@ -273,7 +279,8 @@ impl Live {
                     "" => scope.plural.clone(),
                     group => format!("{}.{group}", scope.plural),
                 };
-                Some(format!("list and watch {words}{within}"))
+                let value = if scope.ours { "rbac.apply" } else { "rbac.read" };
+                Some(format!("list and watch {words}{within} (value {value} of the chart)"))
             }
             // Whatever else is wrong, the watch will try again.
             _ => None,
@@ -313,12 +320,14 @@ impl Live {
                     let data = value.get("data").cloned().unwrap_or_default();
                     Some(serde_json::from_value(data).unwrap_or_default())
                 });
-                self.index().seen(&kind, &value, self.context.now())
+                let mut index = self.index();
+                index.confirm(scope, &id);
+                index.seen(&kind, &value, self.context.now())
             }
             Change::Gone(Key { namespace, name }) => {
                 let id = ObjectId { kind, namespace, name };
                 self.keep_source(&id, || None);
-                self.index().gone(&id)
+                self.index().gone(scope, &id)
             }
             Change::Synced => self.index().synced(scope),
         };

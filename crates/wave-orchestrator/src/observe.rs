@@ -25,7 +25,8 @@ pub struct Seen {
     pub look: Look,
     /// What came of asking the endpoints of its waves, in the order of the spec.
     pub probes: Vec<Vec<ProbeSeen>>,
-    /// Rights that are missing, as clauses: "list and watch secrets in shop".
+    /// Rights that are missing, as clauses with the cure: "list and watch secrets in shop (value rbac.read of the
+    /// chart)".
     pub denied: Vec<String>,
     /// Kinds of the inventory that the cluster no longer has: with a kind go its objects.
     pub lost_kinds: BTreeSet<GroupKind>,
@@ -56,6 +57,11 @@ impl Memory {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The ConfigMaps that the manifests of a plan are in, unless the plan is another by now.
+    fn source_ids(&self, name: &PlanName, plan: &WavePlan) -> Option<BTreeSet<ObjectId>> {
+        self.lock().get(name).filter(|known| known.is_of(plan)).map(|known| known.interest.sources.clone())
+    }
+
     /// A plan is gone.
     pub fn forget(&self, plan: &PlanName) {
         self.lock().remove(plan);
@@ -65,11 +71,11 @@ impl Memory {
 impl WavePlans {
     pub(crate) async fn look(&self, plan: &WavePlan, context: &Context) -> Result<Seen, Error> {
         let name: PlanName = plan.name_any().into();
-        let sources = self.sources(plan).await?;
+        let sources = self.sources(&name, plan).await?;
         let draft = self.draft(&name, plan, &sources);
         let inventory: Vec<WrittenKind> =
             plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
-        let mut kinds = interest::kinds(&draft);
+        let mut kinds = draft.kinds.clone();
         kinds.extend(inventory.iter().cloned());
         let served = self.live.served(&kinds).await?;
         let interest = self.interest(&name, plan, &sources, draft.clone(), served.clone(), &inventory, context);
@@ -92,9 +98,10 @@ impl WavePlans {
         })
     }
 
-    async fn sources(&self, plan: &WavePlan) -> Result<Sources, Error> {
+    async fn sources(&self, name: &PlanName, plan: &WavePlan) -> Result<Sources, Error> {
         let mut sources = Sources::new();
-        for id in source_ids(plan) {
+        let known = self.memory.source_ids(name, plan);
+        for id in known.unwrap_or_else(|| source_ids(plan).collect()) {
             let source: Source = self.live.source(&id).await?;
             sources.insert((id.namespace.unwrap_or_default(), id.name), source);
         }

@@ -4,6 +4,7 @@
 //	GET  /fetch?url=U  answers with what it gets from U: a look at the network from inside the pod
 //	PUT  /files/NAME   writes a file to the directory of -files
 //	GET  /files/NAME   reads it
+//	GET  /metrics      tells Prometheus how often it was asked
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -33,6 +35,16 @@ func main() {
 		http.ServeFileFS(w, r, os.DirFS(*files), r.PathValue("name"))
 	})
 
+	var requests atomic.Int64
+	http.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "# HELP echo_requests_total Requests so far.\n# TYPE echo_requests_total counter\n")
+		fmt.Fprintf(w, "echo_requests_total %d\n", requests.Load())
+	})
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		http.DefaultServeMux.ServeHTTP(w, r)
+	})
+
 	// Asked to end, it ends at once: nobody waits for a test's pod.
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGINT, syscall.SIGTERM)
@@ -41,7 +53,7 @@ func main() {
 		os.Exit(0)
 	}()
 	log.Printf("serving on %s", *listen)
-	log.Fatal(http.ListenAndServe(*listen, nil))
+	log.Fatal(http.ListenAndServe(*listen, counted))
 }
 
 func fetch(w http.ResponseWriter, r *http.Request) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kube::Api;
-use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, ValidationDirective};
+use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
 use kube::core::{ResourceExt, Status};
 use serde_json::{Value, json};
 
@@ -13,9 +13,16 @@ use crate::error::Error;
 use crate::ownership::{self, Claimant, Standing, Verdict};
 use crate::plan::{Apply, Target};
 
+/// A version that no object has: that of an empty store. An apply that names it creates, or is refused as a conflict;
+/// Kubernetes has no other precondition for "not there". Whoever was faster, be it a new leader or another tool, is judged.
+const NEVER: &str = "1";
+
 impl Actor<'_> {
     /// Applies an object, judged anew as often as it changes under our hands, within reason.
     pub(super) async fn apply(&self, apply: &Apply) -> Result<Outcome, Error> {
+        if apply.object.metadata.name.as_deref().unwrap_or_default().is_empty() {
+            return Err(Error::Bug(format!("a {} is to be applied without a name", apply.resource.kind)));
+        }
         for _ in 0..JUDGED_AT_MOST {
             if let Some(outcome) = self.apply_as_judged(apply).await? {
                 return Ok(outcome);
@@ -34,7 +41,14 @@ impl Actor<'_> {
             Err(error) => return refused(&words, error).map(Some),
         };
         let mut desired = stamped(self.claimant, &apply.object);
-        let Some(live) = live else { return self.create(&api, &words, &desired).await.map(Some) };
+        let Some(live) = live else {
+            desired.metadata.resource_version = Some(NEVER.to_owned());
+            return match self.send(&api, &desired, false).await {
+                Ok(object) => Ok(Some(Outcome::Applied { object: Box::new(object), changed: true })),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+                Err(error) => refused(&words, error).map(Some),
+            };
+        };
 
         let verdict = self.judge(&apply.resource, &live);
         if let Some(refusal) = refusal(&words, &verdict) {
@@ -72,27 +86,6 @@ impl Actor<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
             Err(error) => refused(&words, error).map(Some),
         }
-    }
-
-    /// Applies an object that was not there a moment ago. Apply has no precondition for that, so the answer tells whether
-    /// someone else was faster; then our fields are taken off again, marks included, or it would look like ours.
-    async fn create(&self, api: &Api<DynamicObject>, words: &str, desired: &DynamicObject) -> Result<Outcome, Error> {
-        let object = match self.send(api, desired, false).await {
-            Ok(object) => object,
-            Err(error) => return refused(words, error),
-        };
-        let others = object.metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
-        let Some(other) = others.into_iter().find(|manager| *manager != self.claimant.operator) else {
-            return Ok(Outcome::Applied { object: Box::new(object), changed: true });
-        };
-        let mut nothing =
-            DynamicObject { data: json!({}), metadata: ObjectMeta::default(), types: desired.types.clone() };
-        nothing.metadata.name.clone_from(&desired.metadata.name);
-        nothing.metadata.namespace.clone_from(&desired.metadata.namespace);
-        nothing.metadata.uid.clone_from(&object.metadata.uid);
-        self.send(api, &nothing, false).await?;
-        let message = format!("{words} was created by {other} at the same moment. Remove it from one of the two.");
-        Ok(Outcome::Refused(Refusal { object: words.to_owned(), reason: RefusalReason::Foreign, message }))
     }
 
     async fn send(

@@ -30,9 +30,16 @@ fn map(object: Value) -> ConfigMap {
     serde_json::from_value(object).unwrap()
 }
 
-/// Runs a plan against an API server that has only this object, and that answers the first writes as told. What was
-/// written: the queries and bodies.
-async fn written(plan: Plan, mut answers: Vec<(u16, Value)>) -> Vec<(String, Value)> {
+/// What is written for a plan: the queries and bodies.
+async fn written(plan: Plan, answers: Vec<(u16, Value)>) -> Vec<(String, Value)> {
+    let (done, sent) = tried(plan, answers).await;
+    done.unwrap();
+    sent
+}
+
+/// Runs a plan against an API server that has only this object, and that answers the first writes as told. How it ended,
+/// and what was written.
+async fn tried(plan: Plan, mut answers: Vec<(u16, Value)>) -> (Result<(), Error>, Vec<(String, Value)>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let (log, answers) = (sent.clone(), {
         answers.reverse();
@@ -54,8 +61,8 @@ async fn written(plan: Plan, mut answers: Vec<(u16, Value)>) -> Vec<(String, Val
     });
     let (client, claimant) = (Client::new(service, "shop"), claimant());
     let actor = Actor { client: &client, claimant: &claimant, contract: None };
-    run(&actor, Some(&mut Root::of(&map(live()))), &plan).await.unwrap();
-    std::mem::take(&mut *sent.lock().unwrap())
+    let done = run(&actor, Some(&mut Root::of(&map(live()))), &plan).await;
+    (done.map(|_| ()), std::mem::take(&mut *sent.lock().unwrap()))
 }
 
 #[tokio::test]
@@ -103,4 +110,19 @@ async fn an_apply_names_the_uid_and_the_version_that_were_judged() {
     assert_eq!((&first["metadata"]["uid"], &second["metadata"]["uid"]), (&json!("uid"), &json!("uid")));
     let version = |sent: &Value| sent["metadata"]["resourceVersion"].clone();
     assert_eq!((version(first), version(second)), (json!("7"), json!("7")));
+}
+
+#[tokio::test]
+async fn an_object_whose_name_the_server_would_have_to_make_is_not_applied() {
+    for name in [None, Some(String::new())] {
+        let mut nameless = map(live());
+        nameless.metadata.name = name;
+        nameless.metadata.generate_name = Some("front-".to_owned());
+        let (done, sent) = tried(Plan::from_iter([Write::apply(&nameless).unwrap()]), Vec::new()).await;
+        let error = done.unwrap_err().to_string();
+        assert_eq!(
+            (error.as_str(), sent.len()),
+            ("a fault in this program: a ConfigMap is to be applied without a name", 0)
+        );
+    }
 }

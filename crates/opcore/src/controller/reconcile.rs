@@ -1,25 +1,27 @@
 //! One object's way through the house: observe, decide, act, publish.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::object::HasStatus;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
-use super::{Shared, at_least, is_cluster_scoped};
+use super::{Context, Shared, at_least, is_cluster_scoped};
 use crate::act::{self, Actor, Refusal, RefusalReason, Root};
-use crate::conditions::{Condition, Conditions, Summary};
+use crate::conditions::{self, Condition, Conditions, Summary};
 use crate::error::{Class, Error};
 use crate::events;
 use crate::metrics::ReconcileResult;
-use crate::operator::{Decision, Next, Operator};
+use crate::operator::{Decision, Next, Note, Operator};
 use crate::ownership::Claimant;
+use crate::plan::Write;
 use crate::queue::Key;
 use crate::watch;
 
@@ -34,13 +36,22 @@ enum Pass {
 /// After this many failures in a row a status that says nothing of them would mislead: about half a minute.
 const TELLING_FAILURES: u32 = 5;
 
+/// An API server that has just started, and one that does not know a new token yet, forbid for a moment what they allow.
+const TELLING_REFUSALS: u32 = 3;
+
 /// Reconciles one object. Answers when to look at it again, if no event comes before.
 pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Option<Instant> {
     let kind = Shared::<O>::kind();
     let started = Instant::now();
     shared.context.metrics().reconcile_started(&kind);
     let span = tracing::info_span!("reconcile", %kind, object = %key);
-    let (result, next) = outcome(shared, key).instrument(span).await;
+    // Nothing that happens in there may keep the object from being looked at again.
+    let outcome = AssertUnwindSafe(outcome(shared, key)).catch_unwind().instrument(span).await;
+    let (result, next) = outcome.unwrap_or_else(|panic| {
+        let delay = shared.backoff().failed(key);
+        tracing::error!(%kind, object = %key, ?delay, "a failure could not be told: {}", panic_words(panic.as_ref()));
+        (ReconcileResult::Error, Some(Instant::now() + delay))
+    });
     shared.context.metrics().reconcile_ended(&kind, result, started.elapsed());
     next
 }
@@ -56,12 +67,12 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
     match pass {
         Ok(Pass::Done { next, refused: false }) => {
             shared.backoff().succeeded(key);
-            (ReconcileResult::Ok, until(next, shared.context.now()))
+            (ReconcileResult::Ok, appointment(shared, key, next))
         }
         Ok(Pass::Done { next, refused: true }) => {
             let retry = Instant::now() + shared.backoff().failed(key);
             // What was decided to wait for still comes: a deadline does not wait for a backoff.
-            let next = until(next, shared.context.now()).map_or(retry, |next| next.min(retry));
+            let next = appointment(shared, key, next).map_or(retry, |next| next.min(retry));
             (ReconcileResult::Refused, Some(next))
         }
         Ok(Pass::Gone) => {
@@ -80,8 +91,16 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
                 Class::Bug => tracing::error!(%error, ?delay, "will try again"),
                 _ => tracing::warn!(%error, ?delay, "will try again"),
             }
-            if failures >= TELLING_FAILURES || matches!(class, Class::Forbidden | Class::Invalid | Class::Bug) {
-                tell_failure(shared, key, &error).await;
+            let telling = match class {
+                Class::Invalid | Class::Bug => 1,
+                Class::Forbidden => TELLING_REFUSALS,
+                _ => TELLING_FAILURES,
+            };
+            if failures >= telling {
+                let told = tokio::time::timeout(deadline, tell_failure(shared, key, &error)).await;
+                if told.is_err() {
+                    tracing::debug!("telling the failure took longer than {deadline:?}");
+                }
             }
             (ReconcileResult::Error, Some(Instant::now() + delay))
         }
@@ -99,6 +118,12 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     let claimant = Claimant::acting_for(context.operator(), object.as_ref());
     let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
     let mut root = Root::of(object.as_ref());
+    let about = object.object_ref(&());
+    let releases = plan.writes().any(|write| matches!(write, Write::RemoveFinalizer(_)));
+    if releases {
+        // What is told of an object that goes is told before: nobody could do so after a crash.
+        tell(context, &about, &notes).await;
+    }
     let done = act::run(&actor, Some(&mut root), &plan).await;
     if Some(root.resource_version()) != object.resource_version().as_deref() {
         remember(shared, key, root.resource_version());
@@ -112,15 +137,28 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     if let Some(refusal) = refusal {
         summary_of(refusal).write(&mut status, object.meta().generation, context.now());
     }
+    // What was decided and then refused has turned to and fro; only what differs in the end is a transition.
+    conditions::keep_times(conditions_before, status.conditions_mut());
     // Once released, the object may be gone, and there is nothing left to say in it.
     if !done.released {
         publish(shared, &object, &status, root.resource_version()).await?;
     }
-    let about = object.object_ref(&());
-    for note in events::of_transition(conditions_before, status.conditions()).into_iter().chain(notes) {
-        context.events().tell(&about, &note).await;
+    let transition: Vec<_> = events::of_transition(conditions_before, status.conditions()).into_iter().collect();
+    tell(context, &about, &transition).await;
+    if !releases {
+        tell(context, &about, &notes).await;
     }
     Ok(Pass::Done { next, refused: refusal.is_some() })
+}
+
+/// Tells Events, and logs those that someone should have a look at: an Event is kept for an hour.
+async fn tell(context: &Context, about: &ObjectReference, notes: &[Note]) {
+    for note in notes {
+        if note.warning {
+            tracing::warn!(reason = %note.reason, "{}", note.message);
+        }
+        context.events().tell(about, note).await;
+    }
 }
 
 /// The object as this process knows it, or as it is, where this process wrote something that has not yet come back.
@@ -162,9 +200,8 @@ async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error)
     let version = object.resource_version().unwrap_or_default();
     match publish(shared, &object, &status, &version).await {
         Ok(()) => {
-            if let Some(note) = events::of_transition(&before, status.conditions()) {
-                shared.context.events().tell(&object.object_ref(&()), &note).await;
-            }
+            let transition: Vec<_> = events::of_transition(&before, status.conditions()).into_iter().collect();
+            tell(&shared.context, &object.object_ref(&()), &transition).await;
         }
         Err(error) => tracing::debug!(%error, "the failure could not be put into the status"),
     }
@@ -238,6 +275,7 @@ fn show<O: Operator>(shared: &Shared<O>, key: &Key, conditions: &[Condition]) {
 fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
     shared.written().remove(key);
     shared.operator.forget(key);
+    shared.hurried.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
 }
 
@@ -247,6 +285,23 @@ fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<DynamicObject> {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),
         None => Api::all_with(client, &resource),
     }
+}
+
+/// How long a decision that keeps wanting to be asked at once is left alone.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// When to look again. A moment that has passed is now, once; a decision that names one again and again would otherwise
+/// keep a worker, and the API server, busy without end.
+fn appointment<O: Operator>(shared: &Shared<O>, key: &Key, next: Next) -> Option<Instant> {
+    let now = shared.context.now();
+    let is_past = matches!(next, Next::At(at) if at <= now);
+    let mut hurried = shared.hurried.lock().unwrap_or_else(PoisonError::into_inner);
+    if !is_past {
+        hurried.remove(key);
+    } else if !hurried.insert(key.clone()) {
+        return Some(Instant::now() + BREATH);
+    }
+    until(next, now)
 }
 
 /// A moment of the calendar, on the clock that timers use. The past is now.

@@ -1,5 +1,6 @@
 //! Which changes concern which objects.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -9,9 +10,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::{Resource, ResourceExt};
+use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::{Context, Shared, Wakes, is_cluster_scoped};
+use crate::conditions::{READY, RECONCILING, STALLED};
 use crate::health::Expected;
 use crate::operator::{Note, Operator, Root};
 use crate::queue::Key;
@@ -114,14 +118,32 @@ pub(super) fn start<O: Operator>(shared: &Arc<Shared<O>>) -> JoinSet<()> {
     for task in watches.tasks {
         tasks.spawn(task);
     }
+    let (told, unreadable) = mpsc::channel(UNTOLD);
+    tasks.spawn(tell(shared.context.clone(), unreadable));
     let resource = ApiResource::erase::<O::Object>(&());
     for scope in scopes(&shared.context, &resource, is_cluster_scoped::<O::Object>(), None) {
-        tasks.spawn(follow_roots(shared.clone(), scope));
+        tasks.spawn(follow_roots(shared.clone(), scope, told.clone()));
     }
     tasks
 }
 
-async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope) {
+/// Events about unreadable objects that may wait to be told. Not awaited where they arise: the watch goes on with the
+/// others.
+const UNTOLD: usize = 64;
+
+/// Something to tell about an object.
+type Telling = (ObjectReference, Note);
+
+/// Tells what it is given, one after another.
+async fn tell(context: Context, mut tellings: mpsc::Receiver<Telling>) {
+    while let Some((about, note)) = tellings.recv().await {
+        context.events().tell(&about, &note).await;
+    }
+}
+
+async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events: mpsc::Sender<Telling>) {
+    // The unreadable objects, as they were told of: a list brings all of them anew.
+    let mut told: HashMap<Key, ObjectReference> = HashMap::new();
     let first = shared.context.health().expect(&scope.words());
     let changes = watch::objects(shared.context.client(), &scope, shared.context.metrics());
     let mut changes = std::pin::pin!(changes);
@@ -130,16 +152,32 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope) {
             Change::Seen(object) => {
                 let key = Key::of(&object);
                 let reference = reference(&scope.resource, &object);
+                let going = object.metadata.deletion_timestamp.is_some();
                 match watch::parse::<O::Object>(object) {
-                    Ok(object) => shared.cache.put(object),
+                    Ok(object) => {
+                        let known = shared.cache.get(&key);
+                        // Whoever fails has an appointment; to be told of its own words again is no reason to come early.
+                        let own_words = shared.backoff().failures(&key) > 0
+                            && known.is_some_and(|known| differ_in_summary_only(known.as_ref(), &object));
+                        told.remove(&key);
+                        shared.cache.put(object);
+                        if own_words {
+                            continue;
+                        }
+                    }
                     Err(reason) => {
                         shared.cache.remove(&key);
-                        unreadable(&shared, &key, reference, &reason);
+                        if told.get(&key) != Some(&reference)
+                            && events.try_send((reference.clone(), unreadable(&shared, &key, &reason, going))).is_ok()
+                        {
+                            told.insert(key.clone(), reference);
+                        }
                     }
                 }
                 shared.wakes.wake(&key);
             }
             Change::Gone(key) => {
+                told.remove(&key);
                 shared.cache.remove(&key);
                 shared.wakes.wake(&key);
             }
@@ -151,16 +189,32 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope) {
     }
 }
 
+/// Whether two versions of an object say the same, but for how its reconcile fares.
+fn differ_in_summary_only<K: serde::Serialize>(one: &K, other: &K) -> bool {
+    let without_summary = |object: &K| {
+        let mut object = serde_json::to_value(object).ok()?;
+        for field in ["resourceVersion", "managedFields"] {
+            object["metadata"].as_object_mut()?.remove(field);
+        }
+        if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+            conditions
+                .retain(|condition| ![READY, RECONCILING, STALLED].contains(&condition["type"].as_str().unwrap_or("")));
+        }
+        Some(object)
+    };
+    // What is not ours to serialize may panic; the watch must not.
+    let same = || without_summary(one).is_some_and(|one| Some(one) == without_summary(other));
+    std::panic::catch_unwind(AssertUnwindSafe(same)).unwrap_or(false)
+}
+
 /// An object whose fields do not fit the type: an old version, or a CRD without a schema. It is left alone.
-fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, about: ObjectReference, reason: &str) {
-    tracing::warn!(kind = %Shared::<O>::kind(), object = %key, "an object cannot be read and is left alone: {reason}");
-    shared.context.metrics().error(&Shared::<O>::kind(), crate::error::Class::Invalid);
+fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, reason: &str, going: bool) -> Note {
+    let held = if going { " Until then it is not deleted: a finalizer of this operator may hold it." } else { "" };
     let message =
-        format!("This object cannot be read and is left alone: {reason}. Correct it, and it will be taken up.");
-    let note = Note::warning("Unreadable", message);
-    // Not awaited here: the watch goes on with the others.
-    let events = shared.context.events().clone();
-    tokio::spawn(async move { events.tell(&about, &note).await });
+        format!("This object cannot be read and is left alone: {reason}. Correct it, and it will be taken up.{held}");
+    tracing::warn!(kind = %Shared::<O>::kind(), object = %key, "{message}");
+    shared.context.metrics().error(&Shared::<O>::kind(), crate::error::Class::Invalid);
+    Note::warning("Unreadable", message)
 }
 
 fn reference(resource: &ApiResource, object: &DynamicObject) -> ObjectReference {
@@ -170,6 +224,7 @@ fn reference(resource: &ApiResource, object: &DynamicObject) -> ObjectReference 
         namespace: object.namespace(),
         name: Some(object.name_any()),
         uid: object.uid(),
+        resource_version: object.resource_version(),
         ..ObjectReference::default()
     }
 }

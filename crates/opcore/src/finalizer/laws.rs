@@ -115,8 +115,8 @@ struct Case {
     things: Vec<Vec<Option<u8>>>,
     whole: Option<u8>,
     policy: OnExpiry,
-    /// Per pass: how long it takes, and after how many of its writes the process crashes.
-    passes: Vec<(u8, Option<u8>)>,
+    /// Per pass: how long it takes, after how many of its writes the process crashes, and what someone asks to give up.
+    passes: Vec<(u8, Option<u8>, Force)>,
 }
 
 fn policy() -> impl Strategy<Value = OnExpiry> {
@@ -135,7 +135,12 @@ fn case() -> impl Strategy<Value = Case> {
         let steps: Vec<_> = (0..count).map(step).collect();
         let thing = prop_oneof![8 => (1..5u8).prop_map(Some), 1 => Just(None)];
         let things = proptest::collection::vec(proptest::collection::vec(thing, 0..3), count);
-        let passes = proptest::collection::vec((0..4u8, proptest::option::of(0..4u8)), 40);
+        let force = prop_oneof![
+            30 => Just(Force::None),
+            2 => (0..count).prop_map(|n| Force::Step(name(n))),
+            1 => Just(Force::All),
+        ];
+        let passes = proptest::collection::vec((0..4u8, proptest::option::of(0..4u8), force), 40);
         (steps, things, proptest::option::of(5..60u8), policy(), passes)
             .prop_map(|(steps, things, whole, policy, passes)| Case { steps, things, whole, policy, passes })
     })
@@ -169,6 +174,19 @@ impl Case {
         self.steps.iter().enumerate().map(|(n, (before, ..))| (name(n), after(before))).collect()
     }
 
+    /// Whether a step may run for ever: something of its own is stuck and it is not to be given up in time, or a person is
+    /// asked for before it could act.
+    fn may_last(&self, world: &World, record: &StepRecord) -> bool {
+        let steps = self.steps.iter().enumerate().find(|(n, _)| name(*n) == record.name);
+        let Some((_, (_, within, policy))) = steps else { return false };
+        let policy = policy.unwrap_or(self.policy);
+        let timed = within.or(self.whole).is_some();
+        let left = world.things.get(&record.name).map_or(&[][..], Vec::as_slice);
+        let stuck = left.iter().any(|thing| thing.takes.is_none()) && !(timed && policy == OnExpiry::Force);
+        let stopped = policy == OnExpiry::Manual && record.overdue && left.iter().any(|thing| !thing.deleting);
+        stuck || stopped
+    }
+
     fn world(&self) -> World {
         let mut uid = 0;
         let mut thing = |takes: Option<u8>| {
@@ -188,8 +206,8 @@ proptest! {
     #[test]
     fn a_finalizer_is_released_only_when_every_step_is_over_whatever_crashes(case in case()) {
         let (teardown, edges, mut world) = (case.teardown(), case.edges(), case.world());
-        for (seconds, crash_after) in &case.passes {
-            let writes = decide(&teardown, &world, &Force::None);
+        for (seconds, crash_after, force) in &case.passes {
+            let writes = decide(&teardown, &world, force);
             let survives = crash_after.map_or(usize::MAX, usize::from);
             for write in writes.into_iter().take(survives) {
                 world.commit(&edges, write)?;
@@ -200,7 +218,6 @@ proptest! {
             world.tick(*seconds);
         }
         // Without more crashes it comes to an end, unless something is stuck that no policy may give up.
-        let stuck = world.things.values().flatten().any(|thing| thing.takes.is_none());
         for _ in 0..200 {
             if !world.finalizer {
                 return Ok(());
@@ -210,8 +227,12 @@ proptest! {
             }
             world.tick(1);
         }
-        let stopped = world.record.as_ref().is_some_and(|record| record.steps.iter().any(|step| step.overdue));
-        prop_assert!(!world.finalizer || stuck || stopped, "it never ends: {:#?}", world);
+        let record = world.record.clone().expect("a record");
+        let running: Vec<_> = record.steps.iter().filter(|step| step.phase == StepPhase::Running).collect();
+        prop_assert!(!world.finalizer || !running.is_empty(), "nothing runs, and it never ends: {:#?}", world);
+        for step in running {
+            prop_assert!(case.may_last(&world, step), "{} never ends: {:#?}", step.name, world);
+        }
         // And whatever is stuck, a person can end it.
         for _ in 0..case.steps.len() + 2 {
             for write in decide(&teardown, &world, &Force::All) {
@@ -227,10 +248,10 @@ proptest! {
     #[test]
     fn deciding_is_repeatable_and_settles(case in case()) {
         let (teardown, edges, mut world) = (case.teardown(), case.edges(), case.world());
-        for (seconds, _) in &case.passes {
-            let again = |world: &World| format!("{:?}", decide(&teardown, world, &Force::None));
+        for (seconds, _, force) in &case.passes {
+            let again = |world: &World| format!("{:?}", decide(&teardown, world, force));
             prop_assert_eq!(again(&world), again(&world));
-            for write in decide(&teardown, &world, &Force::None) {
+            for write in decide(&teardown, &world, force) {
                 world.commit(&edges, write)?;
             }
             if !world.finalizer {

@@ -188,9 +188,11 @@ impl Progress {
     }
 
     /// A warning for each step that was given up in this pass: the object itself will soon be gone, and an Event
-    /// outlives it.
+    /// outlives it. The pass that releases the object tells of all of them again: a crash may have come between the
+    /// record and its Event, and there is no pass after it.
     pub fn notes(&self) -> Vec<Note> {
-        let given_up = self.gave_up.iter().filter_map(|name| self.record.step(name));
+        let released = self.state == State::Released;
+        let given_up = self.record.leaked().filter(|step| released || self.gave_up.contains(&step.name));
         given_up
             .map(|step| {
                 let message = format!("{}: {}", step.name, step.message.as_deref().unwrap_or("given up"));
@@ -417,9 +419,10 @@ impl Teardown {
         }
         record.overdue = expired;
         let stopped = expired && policy == OnExpiry::Manual;
+        // A step that has stopped is still looked at: what it waited for may come after all.
         let retry = match seen {
-            Yield::Pending { retry, .. } | Yield::Blocked { retry, .. } if !stopped => *retry,
-            _ => None,
+            Yield::Pending { retry, .. } | Yield::Blocked { retry, .. } => *retry,
+            Yield::Done => None,
         };
         let next = earliest(retry, deadline.filter(|_| !expired));
         Pass { record, acts: !stopped, stopped, next }

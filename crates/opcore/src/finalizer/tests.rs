@@ -137,6 +137,29 @@ fn manual_stops_acting_and_says_how_to_go_on() {
 }
 
 #[test]
+fn a_step_that_stopped_is_still_looked_at_when_it_asks_for_it() {
+    let teardown = stack().on_expiry(OnExpiry::Manual);
+    let asks = |_: &str| Yield::Pending { reason: "still there".to_owned(), retry: Some(at(37)) };
+    let first = teardown.advance(None, asks, &Force::None, at(0));
+    let late = teardown.advance(Some(&first.record), asks, &Force::None, at(30));
+    assert_eq!((late.state, late.next), (State::Stopped { steps: vec!["oidc".to_owned()] }, Some(at(37))));
+}
+
+#[test]
+fn what_was_left_behind_is_told_when_it_is_given_up_and_when_the_object_goes() {
+    let teardown = Teardown::graph([step("a"), step("b").after(["a"])]).unwrap();
+    let mut progress = teardown.advance(None, pending, &Force::None, at(0));
+    let mut told = Vec::new();
+    for (second, force) in [(1, Force::Step("a".to_owned())), (2, Force::None), (3, Force::None)] {
+        let see = |_: &str| if second == 1 { pending("a") } else { Yield::Done };
+        progress = teardown.advance(Some(&progress.record), see, &force, at(second));
+        told.push(progress.notes().into_iter().map(|note| note.message).collect::<Vec<_>>());
+    }
+    let leaked = vec!["a: given up by annotation: still there".to_owned()];
+    assert_eq!((progress.state, told), (State::Released, vec![leaked.clone(), Vec::new(), leaked]));
+}
+
+#[test]
 fn force_by_annotation_gives_up_the_named_step_only_while_it_runs() {
     let first = stack().advance(None, pending, &Force::None, at(0));
     let other = stack().advance(Some(&first.record), pending, &Force::Step("server".to_owned()), at(1));

@@ -11,8 +11,8 @@ use opcore::plan::Target;
 use opcore::{Error, Plan, Write};
 use serde_json::json;
 
-use crate::proxy::{Fate, Proxy};
 use crate::stage::{Stage, gone, meddled, writes};
+use opcore_testing::proxy::{Fate, Proxy};
 
 fn claimant() -> Claimant {
     let owner = Owner { uid: "11111111-2222-3333-4444-555555555555".to_owned(), words: "Notebook/shop/a".to_owned() };
@@ -290,11 +290,12 @@ async fn an_object_that_another_tool_creates_at_the_same_moment_is_left_to_it_wi
     let mut theirs = map(&stage, "front", &[("b", "theirs")]);
     theirs.metadata.labels = Some([("kustomize.toolkit.fluxcd.io/name".to_owned(), "apps".to_owned())].into());
     let by_flux = PostParams { field_manager: Some("kustomize-controller".to_owned()), ..PostParams::default() };
-    stage.maps().create(&by_flux, &theirs).await.unwrap();
+    let theirs = stage.maps().create(&by_flux, &theirs).await.unwrap();
     proxy.release(1);
     let done = racing.await.unwrap().unwrap();
     assert_eq!(refusal(&done).0, RefusalReason::Foreign);
     let live = stage.maps().get("front").await.unwrap();
+    assert_eq!(live.resource_version(), theirs.resource_version(), "it was never touched");
     assert!(live.labels().keys().all(|label| !label.starts_with("opcore.dev/")), "{:?}", live.labels());
     assert_eq!(live.data.unwrap().into_keys().collect::<Vec<_>>(), ["b"]);
     // And so it is still theirs the next time.

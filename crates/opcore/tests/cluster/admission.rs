@@ -8,7 +8,7 @@ use opcore::admission::{Message, Params, Policy, Requests, Response, Rule, keep}
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::stage::{PATIENCE, Settings, Stage, context, eventually};
+use crate::stage::{PATIENCE, Settings, Stage, context, eventually, gone};
 
 /// ConfigMaps of this stage must not say "no".
 fn policy(stage: &Stage, response: Response) -> Policy {
@@ -54,10 +54,16 @@ async fn refusal(stage: &Stage, client: &Client) -> String {
     tokio::time::timeout(PATIENCE, refused).await.expect("the policy is in force")
 }
 
+/// An operator that keeps this policy; policies belong to no namespace, so each stage has an operator of its own.
 fn keeping(stage: &Stage, policy: Policy) -> watch::Sender<bool> {
+    keeping_all(stage, vec![policy])
+}
+
+fn keeping_all(stage: &Stage, policies: Vec<Policy>) -> watch::Sender<bool> {
     let (stop, stopping) = watch::channel(false);
-    let context = context(stage.config.clone(), &stage.namespace, Settings::default(), stopping);
-    tokio::spawn(async move { keep(&context, &[policy]).await.unwrap() });
+    let operator = format!("{}-operator", stage.namespace);
+    let context = context(&operator, stage.config.clone(), &[&stage.namespace], Settings::default(), stopping);
+    tokio::spawn(async move { keep(&context, &policies).await.unwrap() });
     stop
 }
 
@@ -101,7 +107,7 @@ async fn a_policy_lets_pass_what_is_being_deleted_and_who_may_break_the_glass() 
     stage.maps().delete("held", &DeleteParams::default()).await.unwrap();
     let release = json!({"metadata": {"finalizers": null}});
     stage.maps().patch("held", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
-    crate::stage::gone(&stage.maps(), "held", &held.uid().unwrap()).await;
+    gone(&stage.maps(), "held", &held.uid().unwrap()).await;
 
     let mut config = stage.config.clone();
     config.auth_info.impersonate = Some("someone".to_owned());
@@ -163,5 +169,45 @@ async fn a_rule_that_cannot_be_evaluated_refuses() {
     let stop = keeping(&stage, broken);
     let message = refusal(&stage, &stage.client).await;
     assert!(message.contains("nowhere"), "{message}");
+    stop.send_replace(true);
+}
+
+#[tokio::test]
+async fn a_policy_that_is_not_ours_keeps_no_other_out() {
+    let stage = Stage::new("policy").await;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(stage.client.clone());
+    let foreign = Policy { name: format!("{}-a-foreign-one", stage.namespace), ..policy(&stage, Response::Deny) };
+    let theirs = json!({
+        "metadata": {"name": foreign.name, "labels": {"app.kubernetes.io/managed-by": "Helm"}},
+        "spec": {"validations": [{"expression": "true"}], "matchConstraints": {"resourceRules": [{
+            "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"],
+        }]}},
+    });
+    policies.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+    let stop = keeping_all(&stage, vec![foreign.clone(), policy(&stage, Response::Deny)]);
+    let message = refusal(&stage, &stage.client).await;
+    assert!(message.contains("ConfigMap front says no"), "{message}");
+    let left_alone = policies.get(&foreign.name).await.unwrap();
+    assert_eq!(left_alone.spec.unwrap().validations.unwrap()[0].expression, "true");
+    stop.send_replace(true);
+    policies.delete(&foreign.name, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_policy_that_is_no_longer_wanted_goes_with_its_binding_and_no_other() {
+    let stage = Stage::new("policy").await;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(stage.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.client.clone());
+    let (kept, dropped) = (policy(&stage, Response::Deny), format!("{}-dropped", stage.namespace));
+    let old = Policy { name: dropped.clone(), ..policy(&stage, Response::Warn) };
+    let stop = keeping_all(&stage, vec![kept.clone(), old]);
+    let old = eventually(&bindings, &dropped, "there", |_| true).await.uid().unwrap();
+    let old_policy = policies.get(&dropped).await.unwrap().uid().unwrap();
+    stop.send_replace(true);
+    let unchanged = policies.get(&kept.name).await.unwrap();
+    let stop = keeping(&stage, kept.clone());
+    gone(&bindings, &dropped, &old).await;
+    gone(&policies, &dropped, &old_policy).await;
+    assert_eq!(policies.get(&kept.name).await.unwrap().uid(), unchanged.uid());
     stop.send_replace(true);
 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use opcore::conditions::{self, READY, STALLED};
 use opcore::controller::Limits;
 use opcore::{Context, Decision, Error, Operator};
@@ -13,8 +12,8 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::notebook::{Notebook, Notebooks, Shelf};
-use crate::proxy::{Fate, Passed, Proxy};
-use crate::stage::{Running, Settings, Stage, eventually, meddled};
+use crate::stage::{Settings, Stage, event, events, eventually, meddled, start, start_with};
+use opcore_testing::proxy::{Fate, Passed, Proxy};
 
 /// The notebook operator, with a decision that panics for some.
 struct Panicky;
@@ -42,7 +41,8 @@ async fn an_object_converges_with_the_fewest_writes_possible() {
     stage.ready("diary").await;
     assert_eq!(stage.pages("diary").await, ["cover", "monday", "tuesday"]);
     running.stop().await;
-    let mut writes: Vec<_> = proxy.take().into_iter().filter(super::proxy::Passed::writes).map(|w| w.path).collect();
+    let mut writes: Vec<_> =
+        proxy.take().into_iter().filter(opcore_testing::proxy::Passed::writes).map(|w| w.path).collect();
     writes.retain(|path| !path.contains("/events"));
     let base = |path: &str| format!("/{path}");
     let ns = &stage.namespace;
@@ -159,7 +159,7 @@ async fn an_object_that_cannot_be_read_is_reported_and_the_others_go_on() {
 #[tokio::test]
 async fn a_decision_that_panics_costs_its_own_object_only() {
     let stage = Stage::new("converge").await;
-    let running = Running::start(Panicky, stage.config.clone(), &stage.namespace, Settings::default());
+    let running = start(Panicky, stage.config.clone(), &stage.namespace, Settings::default());
     stage.write("panics", &[]).await;
     stage.write("diary", &[("monday", "rain")]).await;
     stage.ready("diary").await;
@@ -221,7 +221,7 @@ async fn no_more_objects_are_worked_on_at_once_than_allowed() {
     }
     let limits = Limits { concurrency: 2, ..Limits::default() };
     let (counting, settings) = (Counting::default(), Settings { limits, ..Settings::default() });
-    let running = Running::start(counting.clone(), stage.config.clone(), &stage.namespace, settings);
+    let running = start(counting.clone(), stage.config.clone(), &stage.namespace, settings);
     for n in 0..8 {
         stage.ready(&format!("diary-{n}")).await;
     }
@@ -261,7 +261,7 @@ async fn a_reconcile_that_is_under_way_is_finished_before_the_process_stops() {
             go.notified().await;
         }
     });
-    let running = Running::with(Notebooks, client, &stage.namespace);
+    let running = start_with(Notebooks, client, &stage.namespace);
     stage.write("diary", &[("monday", "rain")]).await;
     begun.notified().await;
     // It is asked to stop first, and the write that it waits for goes on then.
@@ -283,11 +283,12 @@ async fn an_object_that_can_no_longer_be_read_is_left_alone_as_it_was() {
     let api: Api<kube::api::DynamicObject> = Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
     api.patch("odd", &PatchParams::default(), &Patch::Merge(&spoil)).await.unwrap();
     event(&stage, "odd", "Unreadable").await;
+    // A look at it that was under way is over before another notebook is written.
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
     proxy.take();
     stage.maps().delete("odd-monday", &DeleteParams::default()).await.unwrap();
     // What was deleted after it, in another notebook, is noticed and mended.
-    stage.write("diary", &[("monday", "rain")]).await;
-    stage.ready("diary").await;
     let lost = stage.maps().get("diary-monday").await.unwrap();
     stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
     eventually(&stage.maps(), "diary-monday", "back", |map| map.uid() != lost.uid()).await;
@@ -369,6 +370,30 @@ async fn a_write_in_flight_when_leadership_changes_cannot_undo_the_new_leaders()
 }
 
 #[tokio::test]
+async fn a_creation_in_flight_when_leadership_changes_cannot_undo_the_new_leaders() {
+    let stage = Stage::new("converge").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    proxy.rule(|passed| {
+        if passed.method == "PATCH" && passed.path.ends_with("/diary-monday") { Fate::Hold } else { Fate::Pass }
+    });
+    let old = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "first")]).await;
+    proxy.until_held(1).await;
+    // The new leader writes the page, and then its second text.
+    let new = stage.run();
+    stage.ready("diary").await;
+    let edit = json!({"spec": {"pages": {"monday": "second"}}});
+    stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
+    stage.ready("diary").await;
+    let written = stage.maps().get("diary-monday").await.unwrap();
+    proxy.release(1);
+    proxy.until("the old write is refused", |passed| passed.iter().any(|p| p.writes() && p.code == Some(409))).await;
+    old.crash().await;
+    assert_eq!(stage.maps().get("diary-monday").await.unwrap().resource_version(), written.resource_version());
+    new.stop().await;
+}
+
+#[tokio::test]
 async fn an_object_that_goes_before_its_status_is_published_is_no_failure() {
     let stage = Stage::new("converge").await;
     let went = Arc::new(Notify::new());
@@ -384,38 +409,11 @@ async fn an_object_that_goes_before_its_status_is_published_is_no_failure() {
             went.notify_one();
         }
     });
-    let running = Running::with(Notebooks, client, &stage.namespace);
+    let running = start_with(Notebooks, client, &stage.namespace);
     let metrics = running.metrics.clone();
     stage.write("diary", &[("monday", "rain")]).await;
     went.notified().await;
     // What is under way is done before it stops.
     running.stop().await;
     assert!(!metrics.text().contains("opcore_reconcile_errors_total{"), "{}", metrics.text());
-}
-
-async fn events(stage: &Stage, about: &str) -> Vec<Event> {
-    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    let all = api.list(&ListParams::default()).await.unwrap();
-    let concerns = |event: &Event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
-    all.into_iter().filter(concerns).collect()
-}
-
-/// Waits for an Event about an object.
-async fn event(stage: &Stage, about: &str, reason: &str) -> Event {
-    use futures::StreamExt;
-    let api: Api<Event> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    let stream = kube_runtime::watcher(api, kube_runtime::watcher::Config::default());
-    let mut stream = std::pin::pin!(kube_runtime::WatchStreamExt::applied_objects(stream));
-    let found = async {
-        loop {
-            let event = stream.next().await.unwrap().unwrap();
-            let concerns = event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(about));
-            if concerns && event.reason.as_deref() == Some(reason) {
-                return event;
-            }
-        }
-    };
-    tokio::time::timeout(crate::stage::PATIENCE, found)
-        .await
-        .unwrap_or_else(|_| panic!("no Event {reason} about {about}"))
 }

@@ -1,15 +1,23 @@
 //! A crash between any two writes: whatever was done, the next process finishes it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use opcore::finalizer::{FORCE_ANNOTATION, StepPhase, StepRecord};
+use serde_json::json;
 
-use crate::proxy::{Fate, Passed, Proxy};
-use crate::stage::Stage;
+use crate::notebook::Notebook;
+use crate::stage::{Stage, event, eventually};
+use opcore_testing::proxy::{Fate, Passed, Proxy};
 
 /// Where the crash hits the write that it is aimed at.
 const CUTS: [Fate; 2] = [Fate::LoseRequest, Fate::LoseAnswer];
+
+fn record(notebook: &Notebook, step: &str) -> Option<StepRecord> {
+    notebook.status.as_ref()?.teardown.as_ref()?.step(step).cloned()
+}
 
 fn counts(passed: &Passed) -> bool {
     passed.writes() && !passed.path.contains("/events")
@@ -38,6 +46,46 @@ async fn crash_at(stage: &Stage, n: usize, cut: Fate, done: impl Future<Output =
     }
     running.crash().await;
     seen.load(Ordering::SeqCst) >= n
+}
+
+#[tokio::test]
+async fn what_was_left_behind_is_told_although_a_crash_came_right_after_it_was_recorded() {
+    let stage = Stage::new("crash").await;
+    let running = stage.run();
+    stage.write("diary", &[("monday", "rain")]).await;
+    let uid = stage.ready("diary").await.uid().unwrap();
+    running.stop().await;
+    let held = json!({"metadata": {"finalizers": ["example.opcore.dev/someone-else"]}});
+    stage.maps().patch("diary-monday", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
+    stage.delete("diary").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    // No Event gets out, and after the record that something leaked nothing at all.
+    let (leaks, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (aimed, over) = (leaks.clone(), is_over.clone());
+    proxy.rule(move |passed| match passed.writes() {
+        true if passed.path.contains("/events") || over.load(Ordering::SeqCst) => Fate::LoseRequest,
+        true if passed.path.ends_with("/status") && aimed.load(Ordering::SeqCst) => {
+            over.store(true, Ordering::SeqCst);
+            Fate::Pass
+        }
+        _ => Fate::Pass,
+    });
+    let running = stage.run_at(proxy.config());
+    let begun = |notebook: &Notebook| record(notebook, "pages").is_some_and(|step| step.message.is_some());
+    eventually(&stage.notebooks(), "diary", "at work", begun).await;
+    leaks.store(true, Ordering::SeqCst);
+    let force = json!({"metadata": {"annotations": {FORCE_ANNOTATION: "pages"}}});
+    stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&force)).await.unwrap();
+    let leaked = |notebook: &Notebook| record(notebook, "pages").is_some_and(|step| step.phase == StepPhase::Leaked);
+    eventually(&stage.notebooks(), "diary", "recorded as leaked", leaked).await;
+    running.crash().await;
+    let running = stage.run();
+    stage.gone("diary", &uid).await;
+    running.stop().await;
+    let note = event(&stage, "diary", "TeardownLeaked").await.note.unwrap();
+    assert!(note.contains("diary-monday"), "{note}");
+    let release = json!({"metadata": {"finalizers": null}});
+    stage.maps().patch("diary-monday", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
 }
 
 #[tokio::test]

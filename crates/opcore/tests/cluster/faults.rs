@@ -13,8 +13,8 @@ use opcore::error::{Class, Error};
 use opcore::metrics::Metrics;
 
 use crate::notebook::Notebooks;
-use crate::proxy::{Fate, Passed, Proxy};
-use crate::stage::{Running, Settings, Stage, eventually};
+use crate::stage::{Settings, Stage, eventually, start};
+use opcore_testing::proxy::{Fate, Passed, Proxy};
 
 /// The first `count` writes meet this fate.
 fn first_writes(count: usize, fate: Fate) -> impl FnMut(&Passed) -> Fate + Send + 'static {
@@ -81,7 +81,7 @@ async fn an_answer_that_never_comes_costs_a_deadline_and_not_the_object() {
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     proxy.rule(first_writes(1, Fate::Hang));
     let settings = Settings { request_deadline: Duration::from_secs(1), ..Settings::default() };
-    let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
+    let running = start(Notebooks, proxy.config(), &stage.namespace, settings);
     stage.write("hangs", &[("monday", "rain")]).await;
     stage.ready("hangs").await;
     running.stop().await;
@@ -102,7 +102,7 @@ async fn a_reconcile_has_a_deadline_and_others_have_room_meanwhile() {
     });
     let limits = Limits { concurrency: 2, reconcile: Duration::from_secs(1), ..Limits::default() };
     let settings = Settings { limits, request_deadline: Duration::from_mins(10) };
-    let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
+    let running = start(Notebooks, proxy.config(), &stage.namespace, settings);
     stage.write("stuck", &[("monday", "rain")]).await;
     proxy.rule({
         let hangs = hang.clone();
@@ -138,7 +138,7 @@ async fn watches_that_are_cut_or_expire_or_fall_silent_lose_nothing() {
         });
         let limits = Limits { watch: Duration::from_secs(1), ..Limits::default() };
         let settings = Settings { limits, ..Settings::default() };
-        let running = Running::start(Notebooks, proxy.config(), &stage.namespace, settings);
+        let running = start(Notebooks, proxy.config(), &stage.namespace, settings);
         let name = format!("{fate:?}").to_lowercase().replace(['(', ')'], "");
         stage.write(&name, &[("monday", "rain")]).await;
         stage.ready(&name).await;
@@ -174,8 +174,7 @@ async fn what_is_deleted_while_no_watch_looks_is_noticed_when_it_looks_again() {
         }
     });
     let limits = Limits { watch: Duration::from_secs(1), ..Limits::default() };
-    let running =
-        Running::start(Notebooks, proxy.config(), &stage.namespace, Settings { limits, ..Settings::default() });
+    let running = start(Notebooks, proxy.config(), &stage.namespace, Settings { limits, ..Settings::default() });
     stage.write("diary", &[("monday", "rain")]).await;
     stage.ready("diary").await;
     blind.store(true, Ordering::SeqCst);
@@ -203,8 +202,7 @@ async fn a_cache_that_is_behind_its_own_writes_is_not_decided_on() {
     proxy.rule(move |passed| if silent(passed) { Fate::Silence } else { Fate::Pass });
     stage.write("diary", &[("monday", "rain")]).await;
     let limits = Limits { watch: Duration::from_mins(10), ..Limits::default() };
-    let running =
-        Running::start(Notebooks, proxy.config(), &stage.namespace, Settings { limits, ..Settings::default() });
+    let running = start(Notebooks, proxy.config(), &stage.namespace, Settings { limits, ..Settings::default() });
     stage.ready("diary").await;
     for round in 0..3 {
         let lost = stage.maps().get("diary-monday").await.unwrap();
@@ -299,11 +297,14 @@ async fn one_renewal_that_hangs_does_not_cost_the_lead() {
 #[tokio::test]
 async fn an_api_server_that_asks_to_be_left_alone_is_left_alone() {
     let stage = Stage::new("faults").await;
-    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    let times = timed_writes(&proxy, 1, Fate::Later(2));
-    let running = stage.run_at(proxy.config());
-    stage.write("diary", &[("monday", "rain")]).await;
-    stage.ready("diary").await;
-    assert!(pauses(&times)[0] >= Duration::from_secs(2), "{:?}", pauses(&times));
-    running.stop().await;
+    for fate in [Fate::Later(2), Fate::Crowded(2)] {
+        let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+        let times = timed_writes(&proxy, 1, fate);
+        let running = stage.run_at(proxy.config());
+        let name = format!("{fate:?}").to_lowercase().replace(['(', ')'], "");
+        stage.write(&name, &[("monday", "rain")]).await;
+        stage.ready(&name).await;
+        assert!(pauses(&times)[0] >= Duration::from_secs(2), "{fate:?}: {:?}", pauses(&times));
+        running.stop().await;
+    }
 }

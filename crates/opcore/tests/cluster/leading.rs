@@ -1,7 +1,6 @@
 //! Leading, with real processes: killed, stopped, asked to stop, and through a restart of the API server.
 
-use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -9,69 +8,16 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use kube_runtime::{WatchStreamExt, watcher};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use sandbox::{Component, Options, Sandbox};
 use serde_json::json;
-use tokio::process::{Child, Command};
 
+use crate::process::Process;
 use crate::stage::{PATIENCE, Stage, eventually};
 
 const LEASE: &str = "notebook-operator";
 /// The shortest lease that a busy machine keeps.
 const BRIEF: Duration = Duration::from_secs(5);
-
-/// The example operator as a process of its own.
-struct Process {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Process {
-    fn start(kubeconfig: &Path, namespace: &str, name: &str, lease: Duration) -> Self {
-        // cargo puts examples beside the tests' own folder.
-        let tests = std::env::current_exe().unwrap();
-        let binary = tests.parent().and_then(Path::parent).unwrap().join("examples/notebook");
-        assert!(binary.exists(), "{} is missing: cargo build -p opcore --examples", binary.display());
-        let log = std::env::temp_dir().join(format!("opcore-{}-{namespace}-{name}.log", std::process::id()));
-        let child = Command::new(binary)
-            .args(["--listen", "127.0.0.1:0", "--watch-namespaces", namespace, "--lease-namespace", namespace])
-            .args(["--lease-duration", &format!("{}s", lease.as_secs()), "--log-level", "info,opcore=debug"])
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .env("HOSTNAME", name)
-            .kill_on_drop(true)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        Self { child, log }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = self.child.id().expect("the process runs");
-        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    /// Waits for its end.
-    async fn end(&mut self) -> ExitStatus {
-        match tokio::time::timeout(PATIENCE, self.child.wait()).await {
-            Ok(status) => status.unwrap(),
-            Err(late) => panic!("the process does not end ({late}); its log:\n{}", self.said()),
-        }
-    }
-
-    fn said(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.log);
-    }
-}
 
 fn leases(client: &Client, namespace: &str) -> Api<Lease> {
     Api::namespaced(client.clone(), namespace)
@@ -82,11 +28,11 @@ fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref()?.split('_').next()
 }
 
-async fn led_by(client: &Client, namespace: &str, name: &str) -> Lease {
+pub async fn led_by(client: &Client, namespace: &str, name: &str) -> Lease {
     eventually(&leases(client, namespace), LEASE, &format!("held by {name}"), |lease| holder(lease) == Some(name)).await
 }
 
-async fn kubeconfig() -> PathBuf {
+pub async fn kubeconfig() -> PathBuf {
     Sandbox::shared().await.unwrap().kubeconfig().to_owned()
 }
 

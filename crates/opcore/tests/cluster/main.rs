@@ -4,13 +4,17 @@
 
 #[path = "../../examples/notebook/operator.rs"]
 mod notebook;
-mod proxy;
+mod process;
 mod stage;
 
 mod acting;
 mod admission;
 mod converging;
 mod crashing;
+mod failing;
 mod faults;
 mod leading;
+mod secrecy;
+mod serving;
+mod shielding;
 mod teardown;

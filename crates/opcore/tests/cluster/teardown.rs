@@ -10,8 +10,8 @@ use opcore::finalizer::{FORCE_ANNOTATION, StepPhase};
 use serde_json::json;
 
 use crate::notebook::{Notebook, Notebooks};
-use crate::proxy::{Passed, Proxy};
-use crate::stage::{PATIENCE, Running, Stage, eventually, meddled};
+use crate::stage::{PATIENCE, Stage, eventually, meddled, start_with};
+use opcore_testing::proxy::{Passed, Proxy};
 
 /// Puts someone else's finalizer on a page, so that it cannot go.
 async fn hold(stage: &Stage, page: &str, held: bool) {
@@ -158,7 +158,7 @@ async fn a_record_that_another_process_published_in_the_meantime_is_not_overwrit
         let theirs = json!({"status": {"teardown": {"startedAt": "2020-02-02T02:02:02Z", "steps": []}}});
         notebooks.patch_status("diary", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
     });
-    let running = Running::with(Notebooks, client, &stage.namespace);
+    let running = start_with(Notebooks, client, &stage.namespace);
     let begun = |notebook: &Notebook| step(notebook, "pages").is_some_and(|step| step.phase == StepPhase::Running);
     let seen = eventually(&stage.notebooks(), "diary", "begun", begun).await;
     let record = seen.status.unwrap().teardown.unwrap();

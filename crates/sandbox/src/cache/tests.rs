@@ -156,6 +156,17 @@ async fn a_build_that_is_given_up_leaves_nothing_behind() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
+async fn what_a_killed_repair_left_goes_with_the_next_build() -> anyhow::Result<()> {
+    let bench = Bench::new()?;
+    let left = bench.dir.path().join("cache/components").join(format!("{BIN}left"));
+    fs::create_dir_all(left.join("entry"))?;
+    File::open(&left)?.set_modified(std::time::SystemTime::UNIX_EPOCH)?;
+    bench.ensure().await?;
+    assert_eq!(bench.entries().len(), 1, "{:?}", bench.entries());
+    Ok(())
+}
+
+#[tokio::test]
 async fn damage_is_noticed_and_repaired() -> anyhow::Result<()> {
     let bench = Bench::new()?;
     let program = bench.ensure().await?;

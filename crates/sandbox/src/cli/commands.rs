@@ -16,7 +16,9 @@ use super::{Exec, Logs, Run, interruptible, lifecycle, style};
 use crate::binaries::Binaries;
 use crate::home::Home;
 use crate::node::{Network, remains};
+use crate::parts::{self, Pods};
 use crate::progress::{Progress, human};
+use crate::state::Existing;
 use crate::{Component, Sandbox};
 
 pub(super) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
@@ -34,9 +36,9 @@ pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
         (prepared(&args.command, &kubeconfig, &Binaries::at_hand())?, None)
     } else {
         let progress = Progress::detect();
-        let options = args.settings.options();
+        let options = args.settings.options()?;
         let start = async {
-            let binaries = Binaries::for_sandbox(options.node, progress).await?;
+            let binaries = Binaries::for_sandbox(&options, progress).await?;
             let started = std::time::Instant::now();
             let sandbox = Sandbox::start_with(options, binaries.clone()).await?;
             eprintln!("Control plane ready after {}.", human(started.elapsed()));
@@ -77,13 +79,25 @@ pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
 
 pub(super) fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
     let existing = lifecycle::usable(&args.which.name)?;
+    let component = args.component.parse::<Component>();
+    if let Ok(Component::Part(part)) = &component {
+        if !existing.state.parts.contains(part) {
+            bail!("Sandbox {} has no {part}: add it with `sandbox up --with {part}`.", existing.name);
+        }
+        if let Some(pods) = part.pods() {
+            return logs_of_pods(pods, &existing, args);
+        }
+        if !part.is_process() {
+            bail!("{part} is a program to be called, and keeps no log.");
+        }
+    }
     let path = if args.component == "audit" {
         if !existing.state.audit {
             bail!("Sandbox {} keeps no audit log: start one with `sandbox up --audit`.", existing.name);
         }
         existing.home.audit_log()
     } else {
-        existing.home.log(args.component.parse::<Component>()?)
+        existing.home.log(component?)
     };
     match print(&path, args) {
         // The reader of a pipe has seen enough.
@@ -91,6 +105,17 @@ pub(super) fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
         Err(error) => Err(error).with_context(|| format!("Cannot read {}", path.display())),
         Ok(()) => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Those that the node keeps, as kubectl prints them.
+fn logs_of_pods(pods: &Pods, existing: &Existing, args: &Logs) -> anyhow::Result<ExitCode> {
+    let binaries = Binaries::from(existing.state.programs.clone());
+    let mut command = Command::new(binaries.get("kubectl")?);
+    command.arg("--kubeconfig").arg(existing.home.kubeconfig()).args(["logs", "--namespace", pods.namespace]);
+    command.arg(format!("deployment/{}", pods.deployment)).arg(format!("--follow={}", args.follow));
+    command.args(args.lines.map(|lines| format!("--tail={lines}")));
+    announce(&mut command, &existing.home, false);
+    Err(command.exec()).context("Cannot run kubectl")
 }
 
 fn print(path: &Path, args: &Logs) -> io::Result<()> {
@@ -140,6 +165,12 @@ fn prepared(command: &[OsString], kubeconfig: &Path, binaries: &Binaries) -> any
     };
     let mut command = Command::new(program);
     command.args(arguments).env("KUBECONFIG", kubeconfig).env("OPCORE_KUBECONFIG", kubeconfig).env("PATH", search_path);
+    // `cargo run` tells its program which package it belongs to. To a cargo inside, that would be news: some build
+    // scripts ask for it, and half of the dependencies would be built anew.
+    let of_cargo = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for name in std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_str().is_some_and(of_cargo)) {
+        command.env_remove(name);
+    }
     Ok(command)
 }
 
@@ -149,14 +180,16 @@ fn announce(command: &mut Command, home: &Home, audit: bool) {
     if audit {
         command.env("OPCORE_SANDBOX_AUDIT", "1");
     }
-    if remains::network(home).is_some() {
-        // It is on this machine, whatever proxy leads elsewhere. Loopback needs no such words.
+    let facts = parts::facts_of_all(home);
+    if !facts.is_empty() || remains::network(home).is_some() {
+        // They are on this machine, whatever proxy leads elsewhere. kubectl knows that of loopback, git does not.
         for variable in ["NO_PROXY", "no_proxy"] {
             let others = std::env::var(variable).ok().filter(|others| !others.is_empty());
-            let own = Network::ALL.to_owned();
+            let own = format!("127.0.0.1,{}", Network::ALL);
             command.env(variable, others.map_or(own.clone(), |others| format!("{others},{own}")));
         }
     }
+    command.envs(facts);
 }
 
 /// As a shell reports it.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::style::{self, say};
+use crate::Part;
 use crate::binaries::CONTROL_PLANE;
 use crate::cache::{Cache, Condition, Scrutiny};
 use crate::catalogue::Catalogue;
@@ -12,7 +13,7 @@ use crate::golang::Toolchain;
 use crate::node::requirements;
 use crate::state::{Health, Sandboxes};
 
-/// Free space, in bytes, that building everything from nothing takes.
+/// Free space, in bytes, that building a control plane from nothing takes.
 const SPACE_TO_BUILD: u64 = 5 << 30;
 
 enum Finding {
@@ -40,6 +41,12 @@ pub(super) async fn doctor(node: bool) -> anyhow::Result<ExitCode> {
                 Err(what) => Missing { what: format!("{what}; a node needs it"), cure: requirement.cure },
             };
             add(requirement.name, finding);
+        }
+    }
+    for part in Part::all() {
+        // Nobody has to have all parts.
+        if let Err(error) = part.check() {
+            add(part.name(), Note(format!("{error:#}")));
         }
     }
     let catalogue = Catalogue::load();

@@ -1,35 +1,35 @@
 //! `up`, `down`, `list`, `status`, `kubeconfig`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use jiff::Timestamp;
 
+use super::diary::{Diary, watched};
 use super::style::say;
-use super::{Down, Up, style};
+use super::{Down, Up, parts, style};
 use crate::binaries::Binaries;
-use crate::control_plane::{ControlPlane, Observer};
+use crate::control_plane::ControlPlane;
 use crate::home::Home;
 use crate::launch::Lifetime;
 use crate::node::{Network, remains};
-use crate::process::ProcessId;
 use crate::progress::{Progress, human};
-use crate::state::{self, Existing, Health, Phase, Record, Sandboxes, State};
+use crate::state::{Existing, Health, Phase, Sandboxes, State};
 use crate::{Component, Options};
 
 pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     let name = &args.which.name;
     let sandboxes = Sandboxes::from_env()?;
-    sweep(&sandboxes)?;
+    sweep(&sandboxes);
     if let Some(existing) = sandboxes.find(name)? {
-        return already_there(&existing, args.settings.node);
+        return already_there(&existing, &args.settings.options()?).await;
     }
-    let options = Options { port: args.port, ..args.settings.options() };
+    let options = Options { port: args.port, ..args.settings.options()? };
     let progress = Progress::detect();
-    let binaries = Binaries::for_sandbox(options.node, progress).await?;
+    let binaries = Binaries::for_sandbox(&options, progress).await?;
 
     let started = Instant::now();
     let state = State {
@@ -38,28 +38,19 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
         owner: std::process::id(),
         audit: options.audit,
         node: options.node,
-        components: std::collections::BTreeMap::new(),
+        components: BTreeMap::new(),
+        parts: BTreeSet::new(),
         programs: binaries.files().clone(),
     };
     let reservation = sandboxes.reserve(name, &state)?;
-    let diary = Diary { home: reservation.home().clone(), state: Mutex::new(state), times: Mutex::default() };
-    let plane = {
-        let home = reservation.home().clone();
-        let start = ControlPlane::start(home, binaries, options, Lifetime::UntilDown, &diary);
-        let mut start = std::pin::pin!(start);
-        let mut step = progress.step(name);
-        let mut ticks = tokio::time::interval(Duration::from_millis(100));
-        loop {
-            tokio::select! {
-                result = &mut start => break result?,
-                _ = ticks.tick() => step.update(&diary.waits_for()),
-            }
-        }
-    };
+    let diary = Diary::new(reservation.home().clone(), state);
+    let home = reservation.home().clone();
+    let start = ControlPlane::start(home, binaries, options, Lifetime::UntilDown, &diary);
+    let plane = watched(start, &diary, progress.step(name)).await?;
     let mut state = diary.state();
     state.phase = Phase::Running;
     reservation.complete(&state)?;
-    let kubeconfig = plane.home().kubeconfig();
+    let home = plane.home().clone();
     plane.detach();
 
     let option = which_option(name);
@@ -69,23 +60,26 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
         human(started.elapsed()),
         style::faint(format!("({})", diary.breakdown()))
     );
-    say!("  kubeconfig  {}", kubeconfig.display());
-    say!("  use it      sandbox exec{option} -- kubectl get namespaces");
-    say!("  stop it     sandbox down{option}");
+    say!("  kubeconfig    {}", home.kubeconfig().display());
+    parts::tell(&home, &state)?;
+    say!("  use it        sandbox exec{option} -- kubectl get namespaces");
+    say!("  stop it       sandbox down{option}");
     Ok(ExitCode::SUCCESS)
 }
 
-fn already_there(existing: &Existing, node: bool) -> anyhow::Result<ExitCode> {
+async fn already_there(existing: &Existing, options: &Options) -> anyhow::Result<ExitCode> {
     let name = &existing.name;
     let option = which_option(name);
     match &existing.health {
-        Health::Running if node && !existing.state.node => bail!(
+        Health::Running if options.node && !existing.state.node => bail!(
             "Sandbox {name} is running without a node: start one beside it under another --name, or remove it \
              with `sandbox down{option}` first."
         ),
         Health::Running => {
+            parts::add(existing, &options.with).await?;
             say!("Sandbox {name} is already running.");
-            say!("  kubeconfig  {}", existing.home.kubeconfig().display());
+            say!("  kubeconfig    {}", existing.home.kubeconfig().display());
+            parts::tell(&existing.home, &Sandboxes::from_env()?.get(name)?.state)?;
             Ok(ExitCode::SUCCESS)
         }
         Health::Starting | Health::HalfStarted => {
@@ -99,60 +93,9 @@ fn already_there(existing: &Existing, node: bool) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Writes the state down at every step, so that a start that is killed can be cleaned up after.
-struct Diary {
-    home: Home,
-    state: Mutex<State>,
-    times: Mutex<Vec<(Component, Duration)>>,
-}
-
-impl Diary {
-    fn state(&self) -> State {
-        lock(&self.state).clone()
-    }
-
-    /// What the start is waiting for.
-    fn waits_for(&self) -> String {
-        let ready = lock(&self.times).clone();
-        let state = lock(&self.state);
-        let mut started = state.components.keys().map(|c| c.name());
-        let waiting: Vec<&str> = started.by_ref().filter(|c| ready.iter().all(|(r, _)| r.name() != *c)).collect();
-        match waiting.as_slice() {
-            [] if ready.is_empty() => "making certificates".to_owned(),
-            [] if state.node => "waiting for the node and its names".to_owned(),
-            [] => "waiting for the first ServiceAccount".to_owned(),
-            names => format!("starting {}", names.join(", ")),
-        }
-    }
-
-    fn breakdown(&self) -> String {
-        let times = lock(&self.times);
-        let parts: Vec<String> =
-            times.iter().map(|(component, took)| format!("{component} {}", human(*took))).collect();
-        parts.join(", ")
-    }
-}
-
-impl Observer for Diary {
-    fn spawned(&self, component: Component, process: &ProcessId, port: u16) -> anyhow::Result<()> {
-        let mut state = lock(&self.state);
-        let record = Record { process: process.clone(), port, started: Timestamp::now() };
-        state.components.insert(component, record);
-        state::write(&self.home, &state)
-    }
-
-    fn ready(&self, component: Component, took: Duration) {
-        lock(&self.times).push((component, took));
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 pub(super) fn down(args: &Down) -> anyhow::Result<ExitCode> {
     let sandboxes = Sandboxes::from_env()?;
-    let swept = sweep(&sandboxes)?;
+    let swept = sweep(&sandboxes);
     let names = if args.all {
         sandboxes.names()
     } else if swept.contains(&args.which.name) {
@@ -163,16 +106,20 @@ pub(super) fn down(args: &Down) -> anyhow::Result<ExitCode> {
     if args.all && names.is_empty() && swept.is_empty() {
         say!("There is no sandbox to stop.");
     }
+    // One that cannot be stopped must not keep the others.
+    let mut failures = Vec::new();
     for name in names {
-        sandboxes.remove(&sandboxes.get(&name)?)?;
-        say!("Sandbox {name} is gone.");
+        match sandboxes.get(&name).and_then(|sandbox| sandboxes.remove(&sandbox)) {
+            Ok(()) => say!("Sandbox {name} is gone."),
+            Err(error) => failures.push(format!("{error:#}")),
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    if failures.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(anyhow!("{}", failures.join("\n"))) }
 }
 
 pub(super) fn list() -> anyhow::Result<ExitCode> {
     let sandboxes = Sandboxes::from_env()?;
-    sweep(&sandboxes)?;
+    sweep(&sandboxes);
     let names = sandboxes.names();
     if names.is_empty() {
         say!("There is no sandbox. Start one with: sandbox up");
@@ -206,15 +153,15 @@ pub(super) fn list() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn status(name: &str) -> anyhow::Result<ExitCode> {
+pub(super) async fn status(name: &str) -> anyhow::Result<ExitCode> {
     let sandboxes = Sandboxes::from_env()?;
-    sweep(&sandboxes)?;
+    sweep(&sandboxes);
     let existing = sandboxes.get(name)?;
     let header = format!("{:<24} {:<8} {:>8} {:>6} {:>8}  UPTIME", "COMPONENT", "STATE", "PID", "PORT", "MEMORY");
     say!("{}", style::faint(header));
     let mut all_run = true;
-    for component in Component::of_sandbox(existing.state.node) {
-        let Some(record) = existing.state.components.get(component) else {
+    for component in existing.state.expected() {
+        let Some(record) = existing.state.components.get(&component) else {
             say!("{component:<24} {:<8}", "-");
             all_run = false;
             continue;
@@ -232,7 +179,9 @@ pub(super) fn status(name: &str) -> anyhow::Result<ExitCode> {
         let port = if record.port == 0 { "-".to_owned() } else { record.port.to_string() };
         say!("{component:<24} {state} {:>8} {port:>6} {memory:>8}  {uptime}", record.process.pid);
     }
+    all_run &= parts::status(&existing).await;
     say!("kubeconfig: {}", existing.home.kubeconfig().display());
+    parts::tell(&existing.home, &existing.state)?;
     if all_run {
         return Ok(ExitCode::SUCCESS);
     }
@@ -252,7 +201,7 @@ pub(super) fn kubeconfig(name: &str) -> anyhow::Result<ExitCode> {
 /// A sandbox that has started.
 pub(super) fn usable(name: &str) -> anyhow::Result<Existing> {
     let sandboxes = Sandboxes::from_env()?;
-    sweep(&sandboxes)?;
+    sweep(&sandboxes);
     let existing = sandboxes.get(name)?;
     if existing.health == Health::Starting {
         bail!("Sandbox {name} is still being started: try again when it is ready.");
@@ -261,12 +210,18 @@ pub(super) fn usable(name: &str) -> anyhow::Result<Existing> {
 }
 
 /// Removes what killed commands left, and says so.
-fn sweep(sandboxes: &Sandboxes) -> anyhow::Result<Vec<String>> {
-    let removed = sandboxes.sweep()?;
-    for name in &removed {
-        eprintln!("Sandbox {name} was only half started, by a command that was killed: it is removed.");
+fn sweep(sandboxes: &Sandboxes) -> Vec<String> {
+    let mut removed = Vec::new();
+    for (name, result) in sandboxes.sweep() {
+        match result {
+            Ok(()) => {
+                eprintln!("Sandbox {name} was only half started, by a command that was killed: it is removed.");
+                removed.push(name);
+            }
+            Err(error) => eprintln!("Sandbox {name} was only half started, and cannot be removed: {error:#}"),
+        }
     }
-    Ok(removed)
+    removed
 }
 
 fn does_not_run(dead: &[Component]) -> String {

@@ -2,9 +2,11 @@
 
 mod commands;
 mod components;
+mod diary;
 mod doctor;
 mod image;
 mod lifecycle;
+mod parts;
 mod style;
 
 use std::ffi::OsString;
@@ -39,7 +41,7 @@ Environment:
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start a sandbox that lives until `down`
+    /// Start a sandbox that lives until `down`, or add parts to one that runs
     Up(Up),
     /// Stop a sandbox and remove everything that belongs to it
     Down(Down),
@@ -65,6 +67,8 @@ enum Command {
     /// Make images of static programs, and put them into a node
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Run an OCI registry in a sandbox, unless it has one, and print how to reach it
+    Registry(Registry),
     /// Say what is missing on this machine and how to get it; fails when something is
     Doctor(Doctor),
 }
@@ -105,6 +109,15 @@ struct ImageLoad {
 }
 
 #[derive(Debug, Args)]
+struct Registry {
+    #[command(flatten)]
+    which: Which,
+    /// One that asks for a password
+    #[arg(long)]
+    auth: bool,
+}
+
+#[derive(Debug, Args)]
 struct Doctor {
     /// Look at what a node needs, too
     #[arg(long)]
@@ -140,11 +153,15 @@ struct Settings {
     /// Run a node too, on which pods run; needs root
     #[arg(long)]
     node: bool,
+    /// Parts to run beside Kubernetes: git, opentofu, prometheus, registry, registry-auth, traefik
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    with: Vec<String>,
 }
 
 impl Settings {
-    fn options(&self) -> Options {
-        Options { audit: self.audit, durable: self.durable, node: self.node, ..Options::default() }
+    fn options(&self) -> anyhow::Result<Options> {
+        let with = crate::parts::named(&self.with)?;
+        Ok(Options { audit: self.audit, durable: self.durable, node: self.node, with, ..Options::default() })
     }
 }
 
@@ -180,7 +197,7 @@ struct Logs {
     #[command(flatten)]
     which: Which,
     /// etcd, apiserver, controller-manager, scheduler, audit (after `up --audit`); with a node also
-    /// containerd, kubelet, proxy, node-init
+    /// containerd, kubelet, proxy, node-init; and the parts that were added
     component: String,
     /// Go on printing what is added, until interrupted
     #[arg(short, long)]
@@ -192,7 +209,7 @@ struct Logs {
 
 #[derive(Debug, Args)]
 struct Build {
-    /// Which ones [default: all]
+    /// Which ones, e.g. kubernetes, traefik, opentofu [default: all]
     #[arg(value_name = "COMPONENT")]
     components: Vec<String>,
 }
@@ -226,7 +243,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(args) => interruptible(lifecycle::up(args)).await,
         Command::Down(args) => lifecycle::down(&args),
         Command::List => lifecycle::list(),
-        Command::Status(which) => lifecycle::status(&which.name),
+        Command::Status(which) => lifecycle::status(&which.name).await,
         Command::Kubeconfig(which) => lifecycle::kubeconfig(&which.name),
         Command::Exec(args) => commands::exec(&args),
         Command::Run(args) => commands::run(args).await,
@@ -235,6 +252,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Which(args) => interruptible(components::which(&args.program)).await,
         Command::Image(ImageCommand::Build(args)) => image::build(&args),
         Command::Image(ImageCommand::Load(args)) => interruptible(image::load(&args)).await,
+        Command::Registry(args) => interruptible(parts::registry(&args)).await,
         Command::Doctor(args) => doctor::doctor(args.node).await,
     }
 }

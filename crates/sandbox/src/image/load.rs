@@ -35,8 +35,10 @@ pub(crate) async fn load(layout: Layout, enclosure: &Enclosure, home: &Home) -> 
     let done = child.wait_with_output().await?;
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
-        let full = if said.contains("no space left on device") { " Free some space on the disk." } else { "" };
-        bail!("containerd did not take the image {reference}: {}.{full}", said.trim().trim_start_matches("ctr: "));
+        if said.contains("no space left on device") {
+            bail!("No space is left on the disk for the image {reference} in {}: free some.", home.dir().display());
+        }
+        bail!("containerd did not take the image {reference}: {}.", said.trim().trim_start_matches("ctr: "));
     }
     written.await??;
     Ok(())

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::json;
 
+pub(crate) use elf::machine;
 pub(crate) use layout::Layout;
 pub(crate) use load::load;
 use name::Name;

@@ -8,6 +8,7 @@
 mod addons;
 pub(crate) mod cgroup;
 mod enclosure;
+pub(crate) mod manifests;
 mod network;
 pub(crate) mod remains;
 pub(crate) mod requirements;

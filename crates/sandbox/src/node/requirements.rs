@@ -92,7 +92,7 @@ fn control_groups() -> Requirement {
 }
 
 /// On the path that a node's programs get, not on the caller's.
-fn lookup(program: &str) -> Option<String> {
+pub(crate) fn lookup(program: &str) -> Option<String> {
     let dirs = super::SYSTEM_PATH.split(':');
     dirs.map(|dir| format!("{dir}/{program}")).find(|file| Path::new(file).is_file())
 }

@@ -32,6 +32,9 @@ pub(crate) fn write(home: &Home, network: Network) -> anyhow::Result<()> {
 fn containerd(home: &Home) -> String {
     let plugins = home.node_setting("cni");
     let plugins = plugins.display();
+    // How to reach registries: a folder for each that needs words.
+    let registries = home.node_setting("registries");
+    let registries = registries.display();
     let snapshotter = snapshotter(home);
     format!(
         r#"version = 2
@@ -62,6 +65,9 @@ disabled_plugins = [
 
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{registries}"
 
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{CNI_PLUGINS}"

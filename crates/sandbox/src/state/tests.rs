@@ -10,6 +10,7 @@ fn starting() -> State {
         audit: false,
         node: false,
         components: BTreeMap::new(),
+        parts: BTreeSet::new(),
         programs: BTreeMap::new(),
     }
 }
@@ -25,6 +26,11 @@ fn component_of(home: &Home) -> anyhow::Result<(Child, ProcessId)> {
         anyhow::ensure!(std::time::Instant::now() < deadline, "{id:?} never shows its mark");
     }
     Ok((child, id))
+}
+
+/// The names of those that were swept away.
+fn swept(sandboxes: &Sandboxes) -> anyhow::Result<Vec<String>> {
+    sandboxes.sweep().into_iter().map(|(name, result)| result.map(|()| name)).collect()
 }
 
 #[test]
@@ -56,7 +62,7 @@ fn a_start_that_was_killed_is_recognised_and_cleaned_up() -> anyhow::Result<()> 
     drop(held);
 
     assert_eq!(sandboxes.get("one")?.health, Health::HalfStarted);
-    assert_eq!(sandboxes.sweep()?, ["one"]);
+    assert_eq!(swept(&sandboxes)?, ["one"]);
     assert!(!process.is_alive());
     assert!(!sandboxes.dir().exists());
     child.wait()?;
@@ -78,7 +84,7 @@ fn one_whose_components_ended_is_broken_and_says_which() -> anyhow::Result<()> {
     }
     reservation.complete(&state)?;
     assert_eq!(sandboxes.get("one")?.health, Health::Running);
-    assert_eq!(sandboxes.sweep()?, [""; 0], "a running one is left alone");
+    assert_eq!(swept(&sandboxes)?, [""; 0], "a running one is left alone");
 
     children[0].kill()?;
     children[0].wait()?;
@@ -110,6 +116,30 @@ fn one_whose_state_is_damaged_can_still_be_removed() -> anyhow::Result<()> {
     sandboxes.remove(&existing)?;
     assert!(!process.is_alive() && !sandboxes.dir().exists());
     child.wait()?;
+    Ok(())
+}
+
+#[test]
+fn one_that_lost_its_lock_can_still_be_removed() -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let sandboxes = Sandboxes::at(dir.path().join("sandboxes"));
+    let reservation = sandboxes.reserve("one", &starting())?;
+    let home = reservation.home().clone();
+    reservation.complete(&State { phase: Phase::Running, ..starting() })?;
+    fs::remove_file(home.lock())?;
+    sandboxes.remove(&sandboxes.get("one")?)?;
+    assert!(!home.dir().exists());
+    Ok(())
+}
+
+#[test]
+fn what_else_lies_beside_sandboxes_is_not_taken_for_one() -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let sandboxes = Sandboxes::at(dir.path());
+    let _held = sandboxes.reserve("one", &starting())?;
+    fs::create_dir(dir.path().join("lost+found"))?;
+    fs::write(dir.path().join("notes"), "")?;
+    assert_eq!(sandboxes.names(), ["one"]);
     Ok(())
 }
 

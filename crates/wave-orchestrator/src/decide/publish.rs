@@ -44,8 +44,7 @@ pub(super) fn describe(
         };
         (PlanPhase::Ready, Summary::ready("RolledOut", message))
     } else if let Some(first) = seen.denied.first() {
-        let cure = "grant it with the value rbac.read of the chart";
-        let message = format!("The right to {first} is missing; {cure}.");
+        let message = format!("The right to {first} is missing.");
         (PlanPhase::Failed, Summary::stalled("Forbidden", message))
     } else if paused {
         let why = if plan.spec.suspend { "spec.suspend is true" } else { "it was paused by annotation" };

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use opcore::conditions::Summary;
 use opcore::finalizer::{self, Progress, State, Step, Teardown, Yield, step};
 use opcore::operator::Note;
-use opcore::{Decision, Next, Plan, Write};
+use opcore::{Decision, Plan, Write};
 use serde_json::json;
 
 use super::graph::graph;
@@ -47,7 +47,7 @@ pub(super) fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decisio
     Summary::reconciling(reason, message).write(&mut status, plan.metadata.generation, now);
     let mut notes = progress.notes();
     notes.extend(scene.farewell(&progress));
-    let next = progress.next.map_or(Next::OnEvent, Next::At);
+    let next = progress.next.into_iter().chain(super::rights_again(seen, now)).min().into();
     status.phase = Some(PlanPhase::Deleting);
     (status.current, status.eta) = (None, None);
     status.teardown = Some(progress.record);

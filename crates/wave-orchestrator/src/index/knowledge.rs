@@ -1,6 +1,7 @@
 //! What is known of one item: the verdict on an object, not the object.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -81,9 +82,14 @@ pub struct Owned {
 pub(super) struct Known {
     pub(super) standing: Standing,
     pub(super) uid: Option<String>,
+    /// The newest version that was seen; none where versions are no numbers.
+    version: Option<u64>,
     pub(super) created: Option<Timestamp>,
     /// The digest of what it was last found to be exactly.
     current_for: Option<u64>,
+    /// What was last applied and what the API server made of it, as digests. It fills in defaults and writes values in
+    /// its own form (`1000m` is `1`), so that not even a fresh object is what was written to the letter.
+    accepted: Option<(u64, u64)>,
     /// The value of Flux's request annotation.
     pub(super) requested: Option<String>,
     /// Whether our manager holds it suspended.
@@ -102,9 +108,19 @@ impl Known {
         self.standing == Standing::Unread
     }
 
-    pub(super) fn missing(&mut self) {
+    /// The objects that are believed to be there.
+    pub(super) fn objects<'a>(&'a self, item: &'a Item) -> impl Iterator<Item = &'a ObjectId> {
+        let named = match &item.subject {
+            Subject::One(id) if self.uid.is_some() => Some(id),
+            _ => None,
+        };
+        named.into_iter().chain(self.chosen.keys())
+    }
+
+    /// Everything there is has been told.
+    pub(super) fn told(&mut self) {
         if matches!(self.standing, Standing::Unread | Standing::NotServed) {
-            self.standing = Standing::Missing;
+            self.standing = self.sum();
         }
     }
 
@@ -135,7 +151,14 @@ impl Known {
         self.fence = Some(fence);
     }
 
-    /// Whether what is to be applied is there to the letter.
+    /// The API server answered our apply with this.
+    pub(super) fn accepted(&mut self, item: &Item, object: &Value) {
+        if let Task::Apply(wanted) = &item.task {
+            self.accepted = Some((wanted.digest, content(object)));
+        }
+    }
+
+    /// Whether what is to be applied is there: to the letter, or as the API server writes it.
     pub(super) fn is_current(&self, item: &Item) -> bool {
         match &item.task {
             Task::Apply(wanted) => self.current_for == Some(wanted.digest),
@@ -162,11 +185,15 @@ impl Known {
             let standing = checked(check, object);
             let before = self.chosen.insert(id.clone(), standing.clone());
             let summed = self.sum_up();
-            return before.is_none_or(|before| !before.is_like(&standing)) || summed;
+            return !self.is_unread() && (before.is_none_or(|before| !before.is_like(&standing)) || summed);
+        }
+        if self.knows_newer(object) {
+            return false;
         }
         let before = self.clone_facts(item);
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         self.uid = text("/metadata/uid").map(str::to_owned);
+        self.version = version(object);
         self.created = text("/metadata/creationTimestamp").and_then(|time| time.parse().ok());
         self.recheck = None;
         match &item.task {
@@ -180,7 +207,9 @@ impl Known {
                 }
             }
             Task::Apply(wanted) => {
-                self.current_for = wanted.comparison.holds(object).then_some(wanted.digest);
+                let accepted = || self.accepted.is_some_and(|known| known == (wanted.digest, content(object)));
+                let current = wanted.comparison.holds(object) || accepted();
+                self.current_for = current.then_some(wanted.digest);
                 if self.current_for.is_some() {
                     self.refusal = None;
                 }
@@ -195,6 +224,12 @@ impl Known {
             }
         }
         !before.is_like(&self.clone_facts(item))
+    }
+
+    /// What a write was answered with is told after the other writes of its stage: the watch may have told more since.
+    pub(super) fn knows_newer(&self, object: &Value) -> bool {
+        let same = self.uid.as_deref() == object.pointer("/metadata/uid").and_then(Value::as_str);
+        same && matches!((self.version, version(object)), (Some(known), Some(told)) if told < known)
     }
 
     fn judge(&mut self, item: &Item, object: &Value, now: Timestamp) {
@@ -220,18 +255,28 @@ impl Known {
     /// The object, or one of the choice, is not there.
     pub(super) fn gone(&mut self, item: &Item, id: &ObjectId) -> bool {
         if matches!(item.subject, Subject::Selected(_)) {
-            return self.chosen.remove(id).is_some() && self.sum_up() || self.chosen.is_empty() && self.sum_up();
+            return self.chosen.remove(id).is_some() && self.sum_up();
         }
         let was = std::mem::replace(self, Self { standing: Standing::Missing, ..Self::default() });
         was.standing != Standing::Missing
     }
 
-    /// A choice is as ready as the least ready object in it. Answers whether that changed.
-    fn sum_up(&mut self) -> bool {
+    /// A choice is as ready as the least ready object in it; one of nothing is missing, as is an object that nobody told
+    /// of.
+    fn sum(&self) -> Standing {
         let worst = |found: &dyn Fn(&Standing) -> bool| self.chosen.values().find(|standing| found(standing)).cloned();
-        let sum = worst(&|standing| standing.is_failed())
+        worst(&|standing| standing.is_failed())
             .or_else(|| worst(&|standing| *standing != Standing::Ready))
-            .unwrap_or(if self.chosen.is_empty() { Standing::Missing } else { Standing::Ready });
+            .unwrap_or(if self.chosen.is_empty() { Standing::Missing } else { Standing::Ready })
+    }
+
+    /// Answers whether the choice as a whole changed.
+    fn sum_up(&mut self) -> bool {
+        if self.is_unread() {
+            // Before everything is told nobody knows what else is in it.
+            return false;
+        }
+        let sum = self.sum();
         let changed = !sum.is_like(&self.standing);
         self.standing = sum;
         changed
@@ -268,6 +313,27 @@ impl Facts {
             && self.uid == other.uid
             && self.recheck == other.recheck
     }
+}
+
+/// A digest of what people write in an object, comparable within this process.
+fn content(object: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (key, value) in object.as_object().into_iter().flatten() {
+        match (key.as_str(), value.as_object()) {
+            ("status", _) => {}
+            ("metadata", Some(metadata)) => {
+                let written =
+                    |(key, _): &(&String, &Value)| !matches!(key.as_str(), "managedFields" | "resourceVersion");
+                metadata.iter().filter(written).for_each(|field| field.hash(&mut hasher));
+            }
+            _ => (key, value).hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
+fn version(object: &Value) -> Option<u64> {
+    object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
 fn is_chosen(selected: &crate::interest::Selected, id: &ObjectId, object: &Value) -> bool {

@@ -50,6 +50,8 @@ pub struct Index {
     strays: HashMap<String, HashMap<ObjectId, Owned>>,
     /// The watches that have reported everything there is.
     synced: HashSet<ScopeId>,
+    /// Of watches that are opened anew: what they told before, and have not told again yet.
+    unconfirmed: HashMap<ScopeId, HashSet<ObjectId>>,
 }
 
 /// Where an item is.
@@ -87,6 +89,7 @@ impl Index {
             owners: HashMap::new(),
             strays: HashMap::new(),
             synced: HashSet::new(),
+            unconfirmed: HashMap::new(),
         }
     }
 
@@ -134,7 +137,7 @@ impl Index {
                 {
                     match item.task {
                         // What is applied is compared before it is written: nothing is lost by not knowing.
-                        Task::Apply(_) => knowledge.missing(),
+                        Task::Apply(_) => knowledge.told(),
                         _ => drop(again.insert(scope.clone())),
                     }
                 }
@@ -208,14 +211,25 @@ impl Index {
         wake
     }
 
-    /// An object is no longer there.
-    pub fn gone(&mut self, id: &ObjectId) -> Wake {
+    /// A watch tells of an object, which is then [seen](Self::seen).
+    pub fn confirm(&mut self, scope: &ScopeId, id: &ObjectId) {
+        if let Some(unconfirmed) = self.unconfirmed.get_mut(scope) {
+            unconfirmed.remove(id);
+        }
+    }
+
+    /// An object is no longer there for this watch. It may still be there for others: one that lost our label is gone for
+    /// those that only tell of ours.
+    pub fn gone(&mut self, scope: &ScopeId, id: &ObjectId) -> Wake {
+        self.confirm(scope, id);
         let mut wake = self.by_source.get(id).cloned().unwrap_or_default();
-        self.disown(id, &mut wake);
-        self.strays.retain(|_, strays| {
-            strays.remove(id);
-            !strays.is_empty()
-        });
+        if scope.ours {
+            self.disown(id, &mut wake);
+            self.strays.retain(|_, strays| {
+                strays.remove(id);
+                !strays.is_empty()
+            });
+        }
         let named = self.by_object.get(id).into_iter().flatten();
         let chosen = self.by_kind.get(&id.kind).into_iter().flatten();
         for place in named.chain(chosen) {
@@ -223,6 +237,9 @@ impl Index {
             let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
                 continue;
             };
+            if item.scope.as_ref() != Some(scope) {
+                continue;
+            }
             if tally.gone(place.item, item, id) == Tallied::Changed {
                 note(&mut wake, &place.plan);
             }
@@ -233,13 +250,14 @@ impl Index {
     /// A watch has reported everything there is: what it did not report does not exist.
     pub fn synced(&mut self, scope: &ScopeId) -> Wake {
         self.synced.insert(scope.clone());
-        let mut wake = Wake::new();
+        let vanished = self.unconfirmed.remove(scope).unwrap_or_default();
+        let mut wake: Wake = vanished.iter().flat_map(|id| self.gone(scope, id)).collect();
         for (name, plan) in &mut self.plans {
             if !plan.interest.scopes.contains(scope) {
                 continue;
             }
             // Whether anything was missing or not: someone may wait for nothing but this.
-            wake.push(name.clone());
+            note(&mut wake, name);
             for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
                 tally.synced(&wave.items, scope);
             }
@@ -264,9 +282,24 @@ impl Index {
         self.by_source.contains_key(id)
     }
 
-    /// A watch was closed, or is being opened anew: what it told before may have changed unheard.
+    /// A watch was closed for good: nobody wants to hear of it.
     pub fn closed(&mut self, scope: &ScopeId) {
         self.synced.remove(scope);
+        self.unconfirmed.remove(scope);
+        if scope.ours {
+            for strays in self.strays.values_mut() {
+                strays.retain(|id, _| !scope.is_on(&id.kind));
+            }
+            self.strays.retain(|_, strays| !strays.is_empty());
+        }
+    }
+
+    /// A watch is opened anew, and will tell of everything there is: what it told before and does not tell again was gone
+    /// in between.
+    pub fn reopened(&mut self, scope: &ScopeId) {
+        let told = self.plans.values().flat_map(|plan| plan.told_by(scope)).cloned().collect();
+        self.synced.remove(scope);
+        self.unconfirmed.insert(scope.clone(), told);
     }
 
     /// Whether all these watches have reported everything there is.
@@ -277,11 +310,15 @@ impl Index {
     /// An object was applied, and this is what the API server answered: the watch will tell the same, later.
     pub fn applied(&mut self, kind: &GroupKind, object: &Value, changed: bool, now: Timestamp) -> Wake {
         let id = id_of(kind, object);
-        if changed && let Some(fence) = Fence::after(None, object, now, opcore::readiness::SETTLE) {
-            for place in self.by_object.get(&id).into_iter().flatten() {
-                if let Some(tally) = self.plans.get_mut(&place.plan).and_then(|plan| plan.waves.get_mut(place.wave)) {
-                    tally.fence(place.item, fence.clone());
-                }
+        let fence = Fence::after(None, object, now, opcore::readiness::SETTLE).filter(|_| changed);
+        for place in self.by_object.get(&id).into_iter().flatten() {
+            let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
+            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
+                continue;
+            };
+            tally.accepted(place.item, item, object);
+            if let Some(fence) = &fence {
+                tally.fence(place.item, object, fence.clone());
             }
         }
         self.seen(kind, object, now)
@@ -372,6 +409,16 @@ impl Interest {
 impl Plan {
     fn find_orphans(&mut self) {
         self.orphans = self.owned.keys().filter(|id| !self.interest.applies(id)).cloned().collect();
+    }
+
+    /// The objects that are believed to be there because this watch told so.
+    fn told_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
+        let items = self.interest.waves.iter().zip(&self.waves).flat_map(|(wave, tally)| {
+            let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
+            items.filter_map(|(number, item)| Some((item, tally.known(number)?)))
+        });
+        let is_of_kind = |id: &&ObjectId| scope.ours && id.kind.kind == scope.kind && id.kind.group == scope.group;
+        items.flat_map(|(item, known)| known.objects(item)).chain(self.owned.keys().filter(is_of_kind))
     }
 
     /// Answers what was known of it before.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use opcore::act::Refusal;
+use opcore::act::{Refusal, RefusalReason};
 use opcore::readiness::Fence;
 use serde_json::Value;
 
@@ -76,15 +76,22 @@ impl Tally {
     pub(super) fn synced(&mut self, items: &[Item], scope: &ScopeId) {
         for (number, item) in items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope)) {
             self.change(number, item, |known| {
-                known.missing();
+                known.told();
                 true
             });
         }
     }
 
-    pub(super) fn fence(&mut self, number: usize, fence: Fence) {
-        if let Some(known) = self.known.get_mut(number) {
+    /// The status that `object` had when it was written is not believed.
+    pub(super) fn fence(&mut self, number: usize, object: &Value, fence: Fence) {
+        if let Some(known) = self.known.get_mut(number).filter(|known| !known.knows_newer(object)) {
             known.fence(fence);
+        }
+    }
+
+    pub(super) fn accepted(&mut self, number: usize, item: &Item, object: &Value) {
+        if let Some(known) = self.known.get_mut(number) {
+            known.accepted(item, object);
         }
     }
 
@@ -93,7 +100,7 @@ impl Tally {
             if item.subject.to_string() == refusal.object
                 && let Some(known) = self.known.get_mut(number)
             {
-                known.refusal = Some((refusal.reason.as_str().to_owned(), refusal.message.clone()));
+                known.refusal = Some((refusal.reason.as_str().to_owned(), words(item, refusal)));
             }
         }
     }
@@ -133,6 +140,15 @@ impl Tally {
         if let Some((at, _)) = &known.recheck {
             self.rechecks.insert((*at, number));
         }
+    }
+}
+
+/// Why a write was refused, and which value of the chart grants the right where one may be missing.
+fn words(item: &Item, refusal: &Refusal) -> String {
+    let value = if matches!(item.task, Task::Apply(_)) { "rbac.apply" } else { "rbac.nudge" };
+    match refusal.reason {
+        RefusalReason::Forbidden => format!("{} The value {value} of the chart grants rights.", refusal.message),
+        _ => refusal.message.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A plan taken apart into items, before anyone asked the API server which kinds it has.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -22,6 +22,8 @@ pub type Sources = BTreeMap<(String, String), Option<BTreeMap<String, String>>>;
 pub struct Draft {
     /// One per wave of the spec, in its order.
     pub waves: Vec<DraftWave>,
+    /// The kinds that it mentions, as it writes them: `apiVersion` and `kind`.
+    pub kinds: BTreeSet<(String, String)>,
     /// A digest of the spec and of what its sources hold.
     pub revision: String,
 }
@@ -105,7 +107,9 @@ pub struct Check {
 pub fn draft(spec: &WavePlanSpec, sources: &Sources) -> Draft {
     let mut waves: Vec<DraftWave> = spec.waves.iter().map(|wave| wave_of(wave, sources)).collect();
     refuse_doubles(&mut waves);
-    Draft { revision: revision(spec, sources), waves }
+    let items = waves.iter().flat_map(|wave| &wave.items);
+    let kinds = items.map(|item| (item.api_version.clone(), item.kind.clone())).collect();
+    Draft { revision: revision(spec, sources), kinds, waves }
 }
 
 fn wave_of(wave: &Wave, sources: &Sources) -> DraftWave {

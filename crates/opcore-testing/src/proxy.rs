@@ -28,8 +28,10 @@ pub enum Fate {
     Pass,
     /// It is answered with this code, and not forwarded.
     Answer(u16),
-    /// It is asked to come again after this many seconds, and not forwarded.
+    /// It is asked to come again after this many seconds, and not forwarded: in a status, as the API server's storage does.
     Later(u32),
+    /// The same by a header and in plain text, as the API server does that has more requests than it can take.
+    Crowded(u32),
     /// It is forwarded, and answered with this code.
     AnswerAfter(u16),
     /// It is never answered, and not forwarded.
@@ -51,14 +53,18 @@ pub enum Fate {
 /// A request that passed by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
+    /// Its method.
     pub method: String,
+    /// Its path, without the query.
     pub path: String,
+    /// Whether it is a watch.
     pub watch: bool,
     /// What was answered; none when nothing was.
     pub code: Option<u16>,
 }
 
 impl Passed {
+    /// Whether it writes.
     pub fn writes(&self) -> bool {
         self.method != "GET"
     }
@@ -67,6 +73,7 @@ impl Passed {
 type Rule = Box<dyn FnMut(&Passed) -> Fate + Send>;
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
+/// A proxy in front of the real API server. Cheap to clone.
 #[derive(Clone)]
 pub struct Proxy(Arc<Inner>);
 
@@ -82,7 +89,8 @@ struct Inner {
 }
 
 impl Proxy {
-    pub async fn start(upstream: Client) -> anyhow::Result<Self> {
+    /// Begins to forward to the API server of this client.
+    pub async fn start(upstream: Client) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let proxy = Self(Arc::new(Inner {
             address: listener.local_addr()?,
@@ -170,6 +178,12 @@ impl Proxy {
             Fate::Pass => self.forward(request).await,
             Fate::Answer(code) => Ok(refusal(code, None)),
             Fate::Later(seconds) => Ok(refusal(429, Some(seconds))),
+            Fate::Crowded(seconds) => {
+                let words = Full::new(Bytes::from("Too many requests, please try again later.\n"));
+                let body = words.map_err(|never: Infallible| match never {}).boxed_unsync();
+                let answer = Response::builder().status(429).header("retry-after", seconds);
+                answer.header("content-type", "text/plain; charset=utf-8").body(body).map_err(std::io::Error::other)
+            }
             Fate::AnswerAfter(code) => self.forward(request).await.map(|_| refusal(code, None)),
             Fate::Hang => std::future::pending().await,
             Fate::Hold => {

@@ -1,0 +1,133 @@
+//! An operator at work in the test's own process.
+
+use std::time::Duration;
+
+use kube::{Client, Config};
+use opcore::client::Shield;
+use opcore::controller::{Limits, Parts};
+use opcore::election::Leadership;
+use opcore::health::Health;
+use opcore::metrics::Metrics;
+use opcore::{Context, Operator};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::PATIENCE;
+
+/// The bounds of an operator in a test.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Those of its controller.
+    pub limits: Limits,
+    /// How long the API server may take to answer.
+    pub request_deadline: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { limits: Limits::default(), request_deadline: Duration::from_secs(10) }
+    }
+}
+
+/// An operator at work in this process.
+pub struct Running {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+    /// What it counts.
+    pub metrics: Metrics,
+}
+
+impl Running {
+    /// Runs the operator that `make` makes, with this way to the API server.
+    pub fn start<O: Operator>(
+        name: &str,
+        config: Config,
+        namespaces: &[&str],
+        settings: Settings,
+        make: impl FnOnce(&Context) -> O,
+    ) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        Self::run(context(name, config, namespaces, settings, stopping), stop, make)
+    }
+
+    fn run<O: Operator>(context: Context, stop: watch::Sender<bool>, make: impl FnOnce(&Context) -> O) -> Self {
+        let (metrics, operator) = (context.metrics().clone(), make(&context));
+        let task = tokio::spawn(async move { context.controller(operator).await.unwrap() });
+        Self { stop, task, metrics }
+    }
+
+    /// Waits until its metrics fulfil a condition.
+    pub async fn until(&self, what: &str, condition: impl Fn(&str) -> bool) {
+        let fulfilled = async {
+            while !condition(&self.metrics.text()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, fulfilled).await.is_ok(), "not so: {what}\n{}", self.metrics.text());
+    }
+
+    /// Runs the operator that `make` makes, with this client.
+    pub fn with<O: Operator>(
+        name: &str,
+        client: Client,
+        namespaces: &[&str],
+        make: impl FnOnce(&Context) -> O,
+    ) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let metrics = Metrics::new(opcore::build_info!()).unwrap();
+        Self::run(context_of(name, client, metrics, namespaces, Limits::default(), stopping), stop, make)
+    }
+
+    /// Waits until it ends by itself, which none should.
+    pub async fn ended(self) {
+        self.task.await.unwrap();
+    }
+
+    /// Ends it in good order.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        tokio::time::timeout(PATIENCE, self.task).await.expect("it stops when asked").unwrap();
+    }
+
+    /// Ends it as a crash would: nothing more is written, not even what was begun.
+    pub async fn crash(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+/// What an operator is given, on a client with its shield.
+pub fn context(
+    operator: &str,
+    config: Config,
+    namespaces: &[&str],
+    settings: Settings,
+    stopping: watch::Receiver<bool>,
+) -> Context {
+    let metrics = Metrics::new(opcore::build_info!()).unwrap();
+    let shield = Shield {
+        leadership: Leadership::unquestioned(),
+        metrics: metrics.clone(),
+        deadline: settings.request_deadline,
+    };
+    context_of(operator, shield.client(config).unwrap(), metrics, namespaces, settings.limits, stopping)
+}
+
+fn context_of(
+    operator: &str,
+    client: Client,
+    metrics: Metrics,
+    namespaces: &[&str],
+    limits: Limits,
+    stopping: watch::Receiver<bool>,
+) -> Context {
+    Context::new(Parts {
+        client,
+        operator: operator.to_owned(),
+        namespaces: namespaces.iter().map(|namespace| (*namespace).to_owned()).collect(),
+        limits,
+        metrics,
+        health: Health::default(),
+        stopping,
+    })
+}

@@ -1,0 +1,44 @@
+//! Waiting by watch, with a deadline that fails with the object's state.
+
+use std::fmt::Debug;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use kube_runtime::wait::{await_condition, conditions};
+use serde::de::DeserializeOwned;
+
+use crate::PATIENCE;
+
+/// Installs a kind, and waits until it is served.
+pub async fn install(client: &Client, definition: &CustomResourceDefinition) {
+    let (api, name) = (Api::<CustomResourceDefinition>::all(client.clone()), definition.name_any());
+    api.patch(&name, &PatchParams::apply("tests").force(), &Patch::Apply(definition)).await.unwrap();
+    let established = await_condition(api, &name, conditions::is_crd_established());
+    tokio::time::timeout(PATIENCE, established).await.expect("the CRD is established").unwrap();
+}
+
+/// Waits, by watch, until an object fulfils a condition; fails with the object as it was last.
+pub async fn eventually<K>(api: &Api<K>, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let wait = await_condition(api.clone(), name, |object: Option<&K>| object.is_some_and(&condition));
+    let Ok(found) = tokio::time::timeout(PATIENCE, wait).await else {
+        panic!("{name} is not {what}; it is {:#?}", api.get_opt(name).await)
+    };
+    found.unwrap().expect("the condition wants an object")
+}
+
+/// Waits, by watch, until exactly this object is gone.
+pub async fn gone<K>(api: &Api<K>, name: &str, uid: &str)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let wait = await_condition(api.clone(), name, conditions::is_deleted(uid));
+    assert!(
+        tokio::time::timeout(PATIENCE, wait).await.is_ok(),
+        "{name} is not gone; it is {:#?}",
+        api.get_opt(name).await
+    );
+}

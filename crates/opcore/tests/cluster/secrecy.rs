@@ -1,0 +1,135 @@
+//! What must not be told: values of fields, whatever goes wrong with them.
+
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use opcore::act::{self, Actor, RefusalReason};
+use opcore::conditions::{self, READY, Summary};
+use opcore::ownership::Claimant;
+use opcore::{Context, Decision, Error, Operator, Plan, Write};
+use serde_json::json;
+
+use crate::notebook::Notebook;
+use crate::stage::{Settings, Stage, event, eventually, start};
+
+#[tokio::test]
+async fn a_secret_that_the_api_server_refuses_is_named_without_its_values() {
+    let stage = Stage::new("secrecy").await;
+    let claimant = Claimant { operator: "notebook-operator".to_owned(), owner: None };
+    let actor = Actor { client: &stage.client, claimant: &claimant, contract: None };
+    for (field, value) in [
+        ("stringData", json!({"pin": 4711})),
+        ("data", json!({"pin": "4711 is no base64"})),
+        ("immutable", json!("4711")),
+    ] {
+        let mut secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "front", "namespace": stage.namespace},
+        });
+        secret[field] = value;
+        let secret = serde_json::from_value(secret).unwrap();
+        let write = Write::apply_dynamic(ApiResource::erase::<Secret>(&()), secret);
+        let done = act::run(&actor, None, &Plan::from_iter([write])).await.unwrap();
+        let refusal = done.refusal().unwrap_or_else(|| panic!("{field} was not refused: {:?}", done.outcomes));
+        assert_eq!(refusal.reason, RefusalReason::Invalid, "{refusal:?}");
+        assert!(refusal.message.contains("Secret") && !refusal.message.contains("4711"), "{}", refusal.message);
+    }
+}
+
+/// A word that must not be told.
+const CANARY: &str = "canary-4711";
+
+/// Makes a Secret of each notebook, some of which cannot be made, and reads what cannot be read.
+struct Keeper;
+
+impl Operator for Keeper {
+    type Object = Notebook;
+    type Seen = ();
+
+    async fn observe(&self, notebook: &Notebook, context: &Context) -> Result<(), Error> {
+        if notebook.name_any() == "misread" {
+            let path = format!("/api/v1/namespaces/{}/secrets/theirs", notebook.namespace().unwrap_or_default());
+            let request = http::Request::get(path).body(Vec::new()).map_err(|error| Error::Bug(error.to_string()))?;
+            context.client().request::<Vec<u8>>(request).await?;
+        }
+        Ok(())
+    }
+
+    fn decide(&self, notebook: &Notebook, (): &(), now: jiff::Timestamp) -> Decision<Notebook> {
+        let text = notebook.spec.pages.get("monday").cloned().unwrap_or_default();
+        let data = if notebook.name_any() == "rejected" { json!({"text": [text]}) } else { json!({"text": text}) };
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": data,
+            "metadata": {"name": notebook.name_any(), "namespace": notebook.namespace()},
+        });
+        let secret = serde_json::from_value(secret).unwrap();
+        let write = Write::apply_dynamic(ApiResource::erase::<Secret>(&()), secret);
+        let mut status = notebook.status.clone().unwrap_or_default();
+        Summary::ready("Kept", "It is kept.").write(&mut status, notebook.metadata.generation, now);
+        Decision { plan: Plan::from_iter([write]), ..Decision::say(status) }
+    }
+}
+
+/// A log that can be read.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn no_value_of_a_spec_or_a_secret_is_told_anywhere_whatever_becomes_of_it() {
+    let stage = Stage::new("secrecy").await;
+    let (log, filter) = (Log::default(), "debug,opcore=trace,kube_client::client=error");
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || writer.clone()).finish();
+    let _logs = tracing::subscriber::set_default(subscriber);
+
+    let theirs = json!({"metadata": {"name": "theirs"}, "stringData": {"text": CANARY}});
+    let secrets: Api<Secret> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    secrets.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+    let running = start(Keeper, stage.config.clone(), &stage.namespace, Settings::default());
+    let resource = ApiResource::erase::<Notebook>(&());
+    let odd = json!({
+        "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "odd"},
+        "spec": {"pages": CANARY},
+    });
+    let odds: Api<DynamicObject> = Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
+    odds.create(&PostParams::default(), &serde_json::from_value(odd).unwrap()).await.unwrap();
+    for name in ["kept", "rejected", "misread"] {
+        stage.write(name, &[("monday", CANARY)]).await;
+    }
+    stage.ready("kept").await;
+    let said = |notebook: &Notebook| {
+        let ready = notebook.status.as_ref().and_then(|status| conditions::find(&status.conditions, READY));
+        ready.is_some_and(|ready| ready.status == "False")
+    };
+    eventually(&stage.notebooks(), "rejected", "told to be rejected", said).await;
+    eventually(&stage.notebooks(), "misread", "told to be misread", said).await;
+    event(&stage, "odd", "Unreadable").await;
+    event(&stage, "rejected", "Invalid").await;
+    let metrics = running.metrics.text();
+    running.stop().await;
+
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for word in ["rejected", "misread", "odd", "done"] {
+        assert!(log.contains(word), "the log says nothing of {word}:\n{log}");
+    }
+    let mut events = Vec::new();
+    for name in ["kept", "rejected", "misread", "odd"] {
+        events.extend(crate::stage::events(&stage, name).await);
+    }
+    let statuses: Vec<_> = odds.list(&ListParams::default()).await.unwrap().items;
+    let statuses = statuses.iter().map(|notebook| notebook.data["status"].to_string()).collect::<String>();
+    for (place, told) in [("log", log), ("Events", format!("{events:?}")), ("status", statuses), ("metrics", metrics)] {
+        assert!(!told.is_empty() && !told.contains(CANARY), "the {place} told: {told}");
+    }
+}

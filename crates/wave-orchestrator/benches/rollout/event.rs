@@ -1,0 +1,199 @@
+//! What one event costs: no cluster, only what is done with it, counted in instructions where valgrind can count them.
+//!
+//! The same events are played to two plans of as many waves, one with a hundred times the members of the other.
+
+use std::fmt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use kube::api::ApiResource;
+use kube::core::GroupVersionKind;
+use opcore::ownership::Claimant;
+use serde_json::{Value, json};
+use wave_orchestrator::api::v1alpha1::{FINALIZER, WavePlan};
+use wave_orchestrator::decide::decide;
+use wave_orchestrator::index::{Index, PlanName};
+use wave_orchestrator::interest::{GroupKind, Served, resolve};
+use wave_orchestrator::observe::Seen;
+use wave_orchestrator::render::{Sources, draft};
+
+/// The variable by which this program is told to play events and end: `seen MEMBERS EVENTS`, or `decided …`.
+pub const TASK: &str = "OPCORE_BENCH_EVENTS";
+
+const SIZES: [usize; 2] = [100, 10_000];
+const WAVES: usize = 10;
+const EVENTS: usize = 2_000;
+
+pub struct Events {
+    unit: &'static str,
+    /// Of one event, at each size: taken in, and taken in and decided upon.
+    seen: [f64; 2],
+    decided: [f64; 2],
+}
+
+pub fn measure() -> anyhow::Result<Events> {
+    let counts = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
+    let cost = if counts { instructions } else { nanoseconds };
+    let of = |what: &str| -> anyhow::Result<[f64; 2]> { Ok([cost(what, SIZES[0])?, cost(what, SIZES[1])?]) };
+    let unit = if counts { "instructions" } else { "ns" };
+    Ok(Events { unit, seen: of("seen")?, decided: of("decided")? })
+}
+
+/// By the difference of two runs: what comes before the events is in both.
+fn instructions(what: &str, members: usize) -> anyhow::Result<f64> {
+    let run = |events: usize| -> anyhow::Result<f64> {
+        let output = Command::new("valgrind")
+            .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
+            .arg(std::env::current_exe()?)
+            .env(TASK, format!("{what} {members} {events}"))
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let line = said.lines().find(|line| line.contains("I refs:") || line.contains("I  refs:"));
+        let count = line.and_then(|line| line.rsplit(' ').next()).map(|count| count.replace(',', ""));
+        count.and_then(|count| count.parse().ok()).with_context(|| format!("valgrind counted nothing: {said}"))
+    };
+    Ok((run(EVENTS)? - run(0)?) / per(EVENTS))
+}
+
+fn nanoseconds(what: &str, members: usize) -> anyhow::Result<f64> {
+    let mut desk = Desk::new(members)?;
+    let started = Instant::now();
+    desk.play(what, EVENTS * 50)?;
+    Ok(started.elapsed().as_secs_f64() * 1e9 / per(EVENTS * 50))
+}
+
+/// Counts here are far below what a float holds exactly.
+#[allow(clippy::cast_precision_loss)]
+fn per(events: usize) -> f64 {
+    events as f64
+}
+
+/// Plays events, as the task says.
+pub fn play(task: &str) -> anyhow::Result<()> {
+    let words: Vec<&str> = task.split(' ').collect();
+    let [what, members, events] = words.as_slice() else { bail!("{TASK} is not understood: {task}") };
+    Desk::new(members.parse()?)?.play(what, events.parse()?)
+}
+
+/// A plan that is rolled out, and all that is known of its members.
+struct Desk {
+    index: Index,
+    plan: WavePlan,
+    name: PlanName,
+    kind: GroupKind,
+    seen: Seen,
+    now: Timestamp,
+    /// Each member, unready and ready.
+    members: Vec<[Value; 2]>,
+}
+
+impl Desk {
+    fn new(members: usize) -> anyhow::Result<Self> {
+        let plan: WavePlan = serde_json::from_value(json!({
+            "apiVersion": "waves.opcore.dev/v1alpha1", "kind": "WavePlan",
+            "metadata": { "name": "p", "uid": "uid", "generation": 1, "finalizers": [FINALIZER] },
+            "spec": { "waves": (0..WAVES).map(|wave| wave_of(wave, members)).collect::<Vec<_>>() },
+        }))?;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.io", "v1", "Widget"));
+        let kind = GroupKind::of(&resource);
+        let written = (resource.api_version.clone(), resource.kind.clone());
+        let served = [(written, Served::Yes { resource, namespaced: true, has_status: true })].into();
+        let draft = draft(&plan.spec, &Sources::new());
+        let interest = Arc::new(resolve(&draft, &served, &Claimant::acting_for("wave-orchestrator", &plan)));
+        let mut index = Index::new("wave-orchestrator");
+        let (name, now) = (PlanName::from("p"), "2026-01-01T00:00:00Z".parse()?);
+        index.subscribe(&name, interest.clone(), &std::collections::BTreeSet::new(), now);
+        let members: Vec<_> = (0..members).map(|number| ["False", "True"].map(|ready| widget(number, ready))).collect();
+        for [_, ready] in &members {
+            index.seen(&kind, ready, now);
+        }
+        for scope in &interest.scopes {
+            index.synced(scope);
+        }
+        let seen = Seen { revision: draft.revision, probes: vec![Vec::new(); WAVES], ..Seen::default() };
+        let mut desk = Self { index, plan, name, kind, seen, now, members };
+        // As many passes as it takes until nothing more is to be published.
+        loop {
+            let status = Some(desk.decide());
+            if status == desk.plan.status {
+                return Ok(desk);
+            }
+            desk.plan.status = status;
+        }
+    }
+
+    fn decide(&mut self) -> wave_orchestrator::api::v1alpha1::WavePlanStatus {
+        self.seen.look = self.index.look(&self.name, false, 51);
+        decide(&self.plan, &self.seen, self.now).status
+    }
+
+    /// Members turn unready and ready again, spread over all of them.
+    fn play(&mut self, what: &str, events: usize) -> anyhow::Result<()> {
+        let stride = self.members.len() / 100;
+        for event in 0..events {
+            let member = &self.members[(event / 2 % 100) * stride][event % 2];
+            let woken = self.index.seen(&self.kind, member, self.now);
+            anyhow::ensure!(woken.len() == 1, "the plan was not woken");
+            if what == "decided" {
+                std::hint::black_box(self.decide());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wave_of(wave: usize, members: usize) -> Value {
+    let reference = |number: usize| json!({ "apiVersion": "example.io/v1", "kind": "Widget", "namespace": "shop", "name": name(number) });
+    let of_wave = (0..members).filter(|number| number % WAVES == wave);
+    let members: Vec<Value> = of_wave.map(|number| json!({ "ref": reference(number) })).collect();
+    let before = if wave == 0 { json!([]) } else { json!([{ "wave": format!("w{}", wave - 1) }]) };
+    json!({ "name": format!("w{wave}"), "dependsOn": before, "members": members })
+}
+
+/// Names of one length, so that an event is as long as another.
+fn name(number: usize) -> String {
+    format!("member-{number:05}")
+}
+
+fn widget(number: usize, ready: &str) -> Value {
+    json!({
+        "apiVersion": "example.io/v1", "kind": "Widget",
+        "metadata": { "name": name(number), "namespace": "shop", "uid": format!("uid-{number:05}"), "generation": 1 },
+        "status": { "observedGeneration": 1, "conditions": [{ "type": "Ready", "status": ready, "reason": "Told" }] },
+    })
+}
+
+impl Events {
+    fn growth(&self) -> [f64; 2] {
+        [self.seen, self.decided].map(|[small, large]| large / small)
+    }
+
+    pub fn json(&self) -> Value {
+        let [seen, decided] = self.growth();
+        json!({
+            "unit": self.unit, "members": SIZES, "seen": self.seen, "decided": self.decided,
+            "growth": { "seen": seen, "decided": decided },
+        })
+    }
+
+    pub fn check(&self) -> anyhow::Result<()> {
+        let most = self.growth().into_iter().fold(0.0, f64::max);
+        anyhow::ensure!(most <= crate::GROWTH, "an event costs {most:.2} times as much at a hundred times the members");
+        Ok(())
+    }
+}
+
+impl fmt::Display for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [seen, decided] = self.growth();
+        let row = |words: &str, [small, large]: [f64; 2], growth: f64| {
+            let unit = self.unit;
+            format!("{words:<32}{growth:>8.2} times as much at 10,000 members as at 100: {large:.0} {unit}, {small:.0}")
+        };
+        writeln!(f, "{}", row("an event taken in", self.seen, seen))?;
+        write!(f, "{}  (promised: {})", row("an event decided upon", self.decided, decided), crate::GROWTH)
+    }
+}

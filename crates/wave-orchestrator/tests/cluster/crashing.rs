@@ -1,0 +1,153 @@
+//! Restarts and crashes: nothing is done twice, nothing is left undone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use opcore_testing::proxy::{Fate, Passed, Proxy};
+use opcore_testing::running::Running;
+use sandbox::{Options, Sandbox};
+
+use crate::stage::{PATIENCE, Stage, gone, map, start};
+
+/// Writes that were answered with success, as the metrics count them; Events and leases aside.
+fn writes(running: &Running) -> Vec<String> {
+    let text = running.metrics.text();
+    let of_writes = |line: &&str| {
+        line.starts_with("opcore_api_requests_total")
+            && ["\"patch\"", "\"create\"", "\"delete\"", "\"update\""]
+                .iter()
+                .any(|verb| line.contains(&format!("verb={verb}")))
+            && !line.contains("resource=\"events")
+    };
+    text.lines().filter(of_writes).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_restart_on_a_converged_cluster_writes_nothing() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let stage = Stage::on(&sandbox, "restart").await;
+    let running = start(stage.config.clone());
+    stage
+        .plan(&format!(
+            "resync: 1s\nwaves: [{{name: first, members: [{}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}]}}]",
+            map("a"),
+            map("b")
+        ))
+        .await;
+    let before = stage.ready().await;
+    running.stop().await;
+    let running = start(stage.config.clone());
+    // It has compared everything anew at least twice.
+    let compared = async {
+        let lists = |text: &str| {
+            let line = text
+                .lines()
+                .find(|line| line.contains("resource=\"configmaps\",verb=\"list\""))
+                .unwrap_or_default()
+                .to_owned();
+            line.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok()).unwrap_or_default()
+        };
+        while lists(&running.metrics.text()) < 4.0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, compared).await.expect("it compares");
+    assert_eq!(writes(&running), [""; 0]);
+    running.stop().await;
+    let after = stage.plans().get(&stage.name()).await.unwrap();
+    assert_eq!(before.metadata.resource_version, after.metadata.resource_version);
+}
+
+/// Where the crash hits the write that it is aimed at.
+const CUTS: [Fate; 2] = [Fate::LoseRequest, Fate::LoseAnswer];
+
+fn counts(passed: &Passed) -> bool {
+    passed.writes() && !passed.path.contains("/events")
+}
+
+/// Runs the operator until its n-th write, which is cut, and crashes it. Answers whether there was an n-th write.
+async fn crash_at(stage: &Stage, n: usize, cut: Fate, done: impl Future<Output = ()>) -> bool {
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = seen.clone();
+    proxy.rule(move |passed| {
+        if !counts(passed) {
+            return Fate::Pass;
+        }
+        match count.fetch_add(1, Ordering::SeqCst) + 1 {
+            now if now < n => Fate::Pass,
+            now if now == n => cut,
+            // The process is as good as dead: nothing more gets out.
+            _ => Fate::LoseRequest,
+        }
+    });
+    let running = start(proxy.config());
+    tokio::select! {
+        () = proxy.until("the write that is cut", |passed| passed.iter().filter(|p| counts(p)).count() >= n) => {}
+        () = done => {}
+    }
+    running.crash().await;
+    seen.load(Ordering::SeqCst) >= n
+}
+
+/// Two waves, a namespace of its own in the first, and something to prune.
+fn plan(stage: &Stage, round: &str) -> String {
+    format!(
+        "waves: [{{name: first, members: [{}, {}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}]}}]",
+        map(&format!("a{round}")),
+        map("kept"),
+        map("z")
+    )
+    .replace("NS", &stage.namespace)
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_of_a_rollout_and_of_a_teardown_ends_in_the_same_state() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    for cut in CUTS {
+        let mut cuts = 0;
+        for n in 1.. {
+            let stage = Stage::on(&sandbox, "crash").await;
+            stage.plan(&plan(&stage, "1")).await;
+            let crashed = crash_at(&stage, n, cut, async { drop(stage.ready().await) }).await;
+            let running = start(stage.config.clone());
+            stage.ready().await;
+            assert_eq!(stage.applied().await, ["a1", "kept", "z"], "{cut:?} {n}");
+            running.stop().await;
+
+            // The next rollout brings one object and prunes another.
+            stage.plan(&plan(&stage, "2")).await;
+            let pruned = async {
+                stage.ready().await;
+                while stage.applied().await != ["a2", "kept", "z"] {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let crashed_again = crash_at(&stage, n, cut, pruned).await;
+            let running = start(stage.config.clone());
+            let uid = stage.ready().await.uid().unwrap();
+            let settled = async {
+                while stage.applied().await != ["a2", "kept", "z"] {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, settled).await.expect("the second rollout ends as it would without a crash");
+            running.stop().await;
+
+            stage.plans().delete(&stage.name(), &DeleteParams::default()).await.unwrap();
+            let plans = stage.plans();
+            let crashed_at_last = crash_at(&stage, n, cut, gone(&plans, &stage.name(), &uid)).await;
+            let running = start(stage.config.clone());
+            gone(&plans, &stage.name(), &uid).await;
+            assert_eq!(stage.applied().await, [""; 0], "{cut:?} {n}");
+            running.stop().await;
+            if !(crashed || crashed_again || crashed_at_last) {
+                break;
+            }
+            cuts += usize::from(crashed) + usize::from(crashed_again) + usize::from(crashed_at_last);
+        }
+        assert!(cuts > 15, "only {cuts} writes were cut");
+    }
+}

@@ -1,0 +1,104 @@
+//! Waves that fail, are late, and are tried again.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use wave_orchestrator::api::v1alpha1::{RETRY_ANNOTATION, SKIP_ANNOTATION, WavePhase};
+
+use crate::stage::{Stage, eventually, map, words};
+
+/// A Deployment that someone else made. Without a node it is ready only with no replicas.
+async fn deployment(stage: &Stage, name: &str) -> Api<Deployment> {
+    let api: Api<Deployment> = stage.of();
+    let deployment = json!({
+        "metadata": { "name": name },
+        "spec": { "replicas": 1, "selector": { "matchLabels": { "a": name } }, "template": {
+            "metadata": { "labels": { "a": name } }, "spec": { "containers": [{ "name": "c", "image": "none" }] } } }
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    api
+}
+
+#[tokio::test]
+async fn a_late_wave_blocks_its_descendants_only_and_late_readiness_resumes() {
+    let stage = Stage::new("late").await;
+    let api = deployment(&stage, "slow").await;
+    stage
+        .plan(&format!(
+            "waves: [{{name: slow, timeout: 1s, members: [{{ref: {{apiVersion: apps/v1, kind: Deployment, namespace: NS, name: slow}}}}]}}, \
+             {{name: behind, dependsOn: [{{wave: slow}}], members: [{}]}}, {{name: beside, members: [{}]}}]",
+            map("behind"),
+            map("beside")
+        ))
+        .await;
+    let late = stage.until_wave("slow", WavePhase::TimedOut).await;
+    assert_eq!(late.not_ready[0].object, format!("Deployment {}/slow", stage.namespace));
+    stage.until_wave("behind", WavePhase::Blocked).await;
+    stage.until_wave("beside", WavePhase::Ready).await;
+    let stalled = stage.until("stalled", |plan| words(plan).0 == "WaveTimedOut").await;
+    assert!(words(&stalled).1.contains("Wave slow was not ready by"), "{:?}", words(&stalled));
+    assert_eq!(stage.applied().await, ["beside"]);
+    let none = json!({ "spec": { "replicas": 0 } });
+    api.patch("slow", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    stage.ready().await;
+    assert_eq!(stage.applied().await, ["behind", "beside"]);
+}
+
+#[tokio::test]
+async fn a_failed_job_fails_its_wave_at_once_and_a_retry_makes_it_anew() {
+    let stage = Stage::new("job").await;
+    // Without a node no pod of it ever runs, and its time is up after a second.
+    let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: migrate}, spec: {activeDeadlineSeconds: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}}";
+    stage
+        .plan(&format!(
+            "waves: [{{name: migrate, timeout: 5m, members: [{{manifests: {{namespace: NS, inline: '{job}'}}}}]}}, \
+             {{name: behind, dependsOn: [{{wave: migrate}}], members: [{}]}}]",
+            map("behind")
+        ))
+        .await;
+    let failed = stage.until_wave("migrate", WavePhase::Failed).await;
+    assert!(failed.not_ready[0].failed && failed.not_ready[0].reason == "DeadlineExceeded", "{failed:?}");
+    stage.until_wave("behind", WavePhase::Blocked).await;
+    let jobs: Api<Job> = stage.of();
+    let first = jobs.get("migrate").await.unwrap();
+    stage.annotate(RETRY_ANNOTATION, "migrate@1").await;
+    eventually(&jobs, "migrate", "made anew", |job: &Job| job.uid() != first.uid()).await;
+    let again = stage.until_wave("migrate", WavePhase::Failed).await;
+    assert_eq!(again.attempts, 1);
+    // Someone decides that it does not matter.
+    stage.annotate(SKIP_ANNOTATION, "migrate").await;
+    stage.ready().await;
+}
+
+#[tokio::test]
+async fn an_endpoint_must_answer_before_its_wave_is_ready() {
+    let stage = Stage::new("probe").await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    stage
+        .plan(&format!("waves: [{{name: one, members: [{}], probes: [{{http: {{url: \"http://127.0.0.1:{port}/health\", expectStatus: 204}}}}]}}]", map("a")))
+        .await;
+    let lacking = stage
+        .until("one whose probe fails", |plan| {
+            crate::stage::wave(plan, "one")
+                .is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.message.contains("cannot be reached")))
+        })
+        .await;
+    let one = crate::stage::wave(&lacking, "one").unwrap();
+    assert_eq!((one.ready, one.total), (1, 2));
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    let answering = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut request).await;
+            let answer = b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await;
+        }
+    });
+    stage.ready().await;
+    answering.abort();
+}

@@ -1,0 +1,114 @@
+//! What goes and what stays: pruning, and the end of a plan.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use wave_orchestrator::api::v1alpha1::WavePhase;
+
+use crate::stage::{Stage, eventually, gone, map};
+
+const CLAIM: &str = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Mi}}}}'}}";
+
+fn one_wave(members: &[String]) -> String {
+    format!("waves: [{{name: one, timeout: 1s, members: [{}]}}]", members.join(", "))
+}
+
+#[tokio::test]
+async fn what_a_plan_no_longer_has_goes_once_every_wave_has_passed_and_not_before() {
+    let stage = Stage::new("prune").await;
+    stage.plan(&one_wave(&[map("stays"), map("goes")])).await;
+    stage.ready().await;
+    let uid = stage.maps().get("goes").await.unwrap().uid().unwrap();
+    // A wave that cannot be carried out: nothing is pruned on the strength of it.
+    let broken = "{manifests: {inline: 'a: [1'}}".to_owned();
+    stage.plan(&one_wave(&[map("stays"), broken])).await;
+    stage.until_wave("one", WavePhase::Failed).await;
+    assert_eq!(stage.applied().await, ["goes", "stays"]);
+    stage.plan(&one_wave(&[map("stays")])).await;
+    gone(&stage.maps(), "goes", &uid).await;
+    assert_eq!(stage.applied().await, ["stays"]);
+}
+
+#[tokio::test]
+async fn more_than_the_limit_is_never_pruned_at_once() {
+    let stage = Stage::new("cap").await;
+    let maps: Vec<String> = (0..4).map(|n| map(&format!("m{n}"))).collect();
+    stage.plan(&one_wave(&maps)).await;
+    stage.ready().await;
+    stage.plan(&format!("prune: {{limit: 2}}\n{}", one_wave(&maps[..1]))).await;
+    let held =
+        stage.until("one that says what is held", |plan| plan.status.as_ref().unwrap().prune_held.is_some()).await;
+    let words = held.status.unwrap().prune_held.unwrap();
+    assert!(words.contains("3 objects") && words.contains("prune.limit (2)"), "{words}");
+    assert_eq!(stage.applied().await.len(), 4);
+    stage.plan(&format!("prune: {{limit: 3}}\n{}", one_wave(&maps[..1]))).await;
+    let rest = async {
+        while stage.applied().await.len() > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::stage::PATIENCE, rest).await.expect("three go");
+}
+
+#[tokio::test]
+async fn claims_stay_until_someone_confirms_and_a_copy_of_ours_is_never_touched() {
+    let stage = Stage::new("claims").await;
+    stage.plan(&one_wave(&[map("stays"), CLAIM.to_owned()])).await;
+    let claims: Api<PersistentVolumeClaim> = stage.of();
+    let claim = eventually(&claims, "data", "applied", |_| true).await;
+    // A person copies one of ours, labels and all.
+    let ours = eventually(&stage.maps(), "stays", "applied", |_| true).await;
+    let copy = json!({ "metadata": { "name": "copy", "labels": ours.labels(), "annotations": ours.annotations() } });
+    stage.create_map(copy).await;
+    stage.plan(&one_wave(&[map("stays")])).await;
+    let held =
+        stage.until("one that says what is held", |plan| plan.status.as_ref().unwrap().prune_held.is_some()).await;
+    let words = held.status.unwrap().prune_held.unwrap();
+    assert!(words.contains("PersistentVolumeClaim") && words.contains("confirm-delete=true"), "{words}");
+    let confirm = json!({ "metadata": { "annotations": { "waves.opcore.dev/confirm-delete": "true" } } });
+    claims.patch("data", &PatchParams::default(), &Patch::Merge(&confirm)).await.unwrap();
+    gone(&claims, "data", &claim.uid().unwrap()).await;
+    stage.delete().await;
+    assert!(stage.maps().get_opt("stays").await.unwrap().is_none());
+    assert!(stage.maps().get_opt("copy").await.unwrap().is_some(), "it is not ours");
+}
+
+#[tokio::test]
+async fn a_plan_is_taken_down_in_reverse_order() {
+    let stage = Stage::new("reverse").await;
+    stage
+        .plan(&format!(
+            "waves: [{{name: first, members: [{}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}]}}]",
+            map("a"),
+            map("b")
+        ))
+        .await;
+    let plan = stage.ready().await;
+    // Something of someone else's holds the last one.
+    let hold = |finalizers: serde_json::Value| json!({ "metadata": { "finalizers": finalizers } });
+    stage.maps().patch("b", &PatchParams::default(), &Patch::Merge(&hold(json!(["example.io/held"])))).await.unwrap();
+    stage.plans().delete(&stage.name(), &DeleteParams::default()).await.unwrap();
+    eventually(&stage.maps(), "b", "on its way out", |map| map.metadata.deletion_timestamp.is_some()).await;
+    let waiting = stage
+        .until("one that waits", |plan| {
+            let teardown = plan.status.as_ref().and_then(|status| status.teardown.as_ref());
+            teardown.and_then(|teardown| teardown.step("last")).is_some_and(|step| step.message.is_some())
+        })
+        .await;
+    let message = waiting.status.unwrap().teardown.unwrap().step("last").unwrap().message.clone().unwrap();
+    assert!(message.contains("b is still there"), "{message}");
+    assert!(stage.maps().get("a").await.unwrap().metadata.deletion_timestamp.is_none(), "its turn has not come");
+    stage.maps().patch("b", &PatchParams::default(), &Patch::Merge(&hold(json!(null)))).await.unwrap();
+    gone(&stage.plans(), &stage.name(), &plan.uid().unwrap()).await;
+    assert_eq!(stage.applied().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn with_the_policy_orphan_everything_stays() {
+    let stage = Stage::new("orphan").await;
+    stage.plan(&format!("deletionPolicy: Orphan\n{}", one_wave(&[map("stays")]))).await;
+    stage.ready().await;
+    stage.delete().await;
+    assert_eq!(stage.applied().await, ["stays"]);
+}

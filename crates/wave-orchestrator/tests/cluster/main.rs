@@ -1,0 +1,11 @@
+//! Plans on a real API server, with the controllers of Kubernetes at work.
+#![allow(unreachable_pub, reason = "a test binary has no outside")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
+mod admitting;
+mod applying;
+mod crashing;
+mod failing;
+mod leaving;
+mod stage;
+mod watching;

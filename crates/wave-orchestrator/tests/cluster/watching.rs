@@ -1,0 +1,50 @@
+//! Waves over objects that others make: their readiness counts, the moment it comes.
+
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+use wave_orchestrator::api::v1alpha1::WavePhase;
+
+use crate::stage::{Stage, map};
+
+#[tokio::test]
+async fn a_choice_by_labels_is_ready_when_all_its_objects_are_and_there_is_one() {
+    let stage = Stage::new("select").await;
+    stage
+        .plan(&format!(
+            "waves: [{{name: chosen, members: [], healthChecks: [{{target: {{apiVersion: v1, kind: ConfigMap, namespace: NS, selector: {{matchLabels: {{team: shop}}}}}}, ready: \"data.state == 'up'\"}}]}}, \
+             {{name: behind, dependsOn: [{{wave: chosen}}], members: [{}]}}]",
+            map("behind")
+        ))
+        .await;
+    let waiting = stage.until_wave("chosen", WavePhase::Running).await;
+    assert_eq!(waiting.total, 1);
+    for (name, state) in [("one", "up"), ("two", "down")] {
+        stage
+            .create_map(
+                json!({ "metadata": { "name": name, "labels": { "team": "shop" } }, "data": { "state": state } }),
+            )
+            .await;
+    }
+    // Someone else's does not matter.
+    stage.create_map(json!({ "metadata": { "name": "three", "labels": { "team": "bank" } } })).await;
+    let up = json!({ "data": { "state": "up" } });
+    stage.maps().patch("two", &PatchParams::default(), &Patch::Merge(&up)).await.unwrap();
+    stage.ready().await;
+}
+
+#[tokio::test]
+async fn two_plans_that_watch_the_same_object_both_hear_of_it() {
+    let (one, two) = (Stage::new("both").await, Stage::new("both").await);
+    let spec = format!(
+        "waves: [{{name: watched, members: [{{ref: {{apiVersion: v1, kind: ConfigMap, namespace: {}, name: shared}}}}]}}]",
+        one.namespace
+    );
+    one.plan(&spec).await;
+    one.until_wave("watched", WavePhase::Running).await;
+    let shared = json!({ "metadata": { "name": "shared" } });
+    one.maps().create(&PostParams::default(), &serde_json::from_value(shared).unwrap()).await.unwrap();
+    one.ready().await;
+    // Its watch is open already, and has told of the object before this plan was there.
+    two.plan(&spec).await;
+    two.ready().await;
+}

@@ -1,0 +1,40 @@
+//! Members that Flux reconciles, with Flux's own controllers: `make e2e`, or `cargo test -p wave-orchestrator --test flux`.
+//!
+//! Not among the tests of `make test`: from nothing, building Flux takes minutes.
+#![allow(unreachable_pub, reason = "a program has no outside; what it shares with a benchmark has")]
+
+#[path = "../support/fleet.rs"]
+mod fleet;
+mod gate;
+mod nudge;
+#[path = "../support/operator.rs"]
+mod operator;
+
+use std::time::Duration;
+
+use sandbox::Sandbox;
+use tokio::sync::OnceCell;
+
+use fleet::Fleet;
+use operator::Operator;
+
+/// For what is not measured.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A namespace where Flux and the operator work.
+async fn fleet(prefix: &str) -> anyhow::Result<Fleet> {
+    static SHARED: OnceCell<Sandbox> = OnceCell::const_new();
+    let sandbox = SHARED.get_or_try_init(start).await?;
+    Fleet::new(sandbox, prefix).await
+}
+
+/// Flux, and one operator for all plans, on a runtime of its own: that of a test ends with the test.
+async fn start() -> anyhow::Result<Sandbox> {
+    let sandbox = fleet::start().await?;
+    let config = sandbox.config().await?;
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async { Operator::start(&config)?.run().await })
+    });
+    Ok(sandbox)
+}

@@ -1,0 +1,95 @@
+//! The operators' images: built by the same script as those of a release, once per run, and put into the node.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, bail, ensure};
+use sandbox::Sandbox;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+use crate::stage::tell;
+
+/// An image that the node has.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The name without the tag, e.g. `ghcr.io/opcore-dev/notebook-operator`.
+    pub repository: String,
+    /// The tag.
+    pub tag: String,
+    /// `sha256:…`
+    pub digest: String,
+    /// Its file: an OCI layout as a tar.
+    pub file: PathBuf,
+}
+
+/// The root of this repository.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// Builds the image of an operator and puts it into the node, unless this run has done so.
+pub(crate) async fn loaded(operator: &str, sandbox: &Sandbox) -> anyhow::Result<Image> {
+    static LOADED: Mutex<BTreeMap<String, Image>> = Mutex::const_new(BTreeMap::new());
+    let mut loaded = LOADED.lock().await;
+    if let Some(image) = loaded.get(operator) {
+        return Ok(image.clone());
+    }
+    // Asked for first: a build takes minutes.
+    let tool = sandbox.is_foreign().then(tool_of_the_cluster).transpose()?;
+    let image = build(operator).await?;
+    match tool {
+        Some(tool) => load_with(&tool, &image.file).await?,
+        None => sandbox.load_image_file(&image.file).await?,
+    }
+    loaded.insert(operator.to_owned(), image.clone());
+    Ok(image)
+}
+
+/// Builds the image of an operator.
+///
+/// # Errors
+/// It cannot be built, or is larger than our images may be.
+pub async fn build(operator: &str) -> anyhow::Result<Image> {
+    // What cargo has to say goes where everybody sees it: this takes minutes when it is done for the first time.
+    let built = Command::new(repository().join("hack/images"))
+        .arg(operator)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .await
+        .context("Cannot run hack/images")?;
+    ensure!(built.status.success(), "hack/images {operator} failed; what it said is above.");
+    let line = String::from_utf8(built.stdout)?;
+    let [name, digest, size, file] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+        bail!("hack/images said {line:?}, which is not one image.");
+    };
+    let (repository_name, tag) = name.rsplit_once(':').context("an image has a tag")?;
+    tell(&format!("image {name}: {size} bytes, {digest}"));
+    Ok(Image {
+        repository: repository_name.to_owned(),
+        tag: tag.to_owned(),
+        digest: digest.to_owned(),
+        file: repository().join(file),
+    })
+}
+
+/// How images get into a cluster of somebody else, only they know.
+fn tool_of_the_cluster() -> anyhow::Result<String> {
+    let command = std::env::var("OPCORE_IMAGE_LOAD").ok().filter(|command| !command.trim().is_empty());
+    command.context(
+        "OPCORE_KUBECONFIG names a cluster that is no sandbox, and images cannot be put there: set OPCORE_IMAGE_LOAD to a \
+         command that takes the image's file, for example 'kind load image-archive'.",
+    )
+}
+
+async fn load_with(command: &str, file: &Path) -> anyhow::Result<()> {
+    let mut words = command.split_whitespace();
+    let program = words.next().unwrap_or_default();
+    let done = Command::new(program).args(words).arg(file).stdin(Stdio::null()).output().await;
+    let done = done.with_context(|| format!("Cannot run {program} (OPCORE_IMAGE_LOAD)"))?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status.success(), "{command} {} (OPCORE_IMAGE_LOAD) failed: {}", file.display(), said.trim());
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! The stage of a scenario: one node for the whole run, a fresh namespace for each scenario, and a cleaner.
+
+use std::any::Any;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use futures::FutureExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use sandbox::Sandbox;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::explain;
+use crate::helm::Release;
+use crate::image::{self, Image};
+use crate::wait::{PATIENCE, gone, yaml};
+
+/// One at a time: charts install CRDs, of which a cluster has one.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Where a scenario takes place.
+pub struct Stage {
+    /// The administrator's.
+    pub client: Client,
+    /// A fresh one, which enforces the restricted Pod Security Standard.
+    pub namespace: String,
+    sandbox: &'static Sandbox,
+    helm: PathBuf,
+    scratch: TempDir,
+    /// What is to be removed in the end.
+    releases: Mutex<Vec<Release>>,
+}
+
+/// Plays a scenario on a stage of its own. When it fails, what explains it is printed; in any case its releases, their
+/// CRDs and all objects of these kinds are removed.
+///
+/// Where no node can run, it says that the scenario did not run, and why.
+pub async fn scenario(name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    if !Sandbox::node_is_given().await?
+        && let Err(why) = sandbox::can_run_node()
+    {
+        not_run(name, &format!("{why:#}"));
+        return Ok(());
+    }
+    let _turn = TURN.lock().await;
+    let stage = Stage::new().await?;
+    let played = AssertUnwindSafe(Box::pin(play(&stage))).catch_unwind().await;
+    if let Some(failure) = failure(&played) {
+        let headline = failure.lines().next().unwrap_or_default();
+        eprintln!("{name} failed: {headline}\n\n{}\n--- The failure in full\n{failure}", stage.explain().await);
+    }
+    let cleaned = stage.clear().await;
+    match played {
+        Err(panic) => resume_unwind(panic),
+        // It has been told.
+        Ok(Err(_)) => bail!("{name} failed; what explains it is above."),
+        Ok(Ok(())) => cleaned.with_context(|| format!("{name} went well, and could not be cleaned up")),
+    }
+}
+
+/// Says that a test, or a part of one, did not run.
+pub fn not_run(name: &str, why: &str) {
+    tell(&format!("NOT RUN: {name}: {why}"));
+}
+
+/// Says something where nobody can miss it, and not only when a test fails.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn failure(played: &Result<anyhow::Result<()>, Box<dyn Any + Send>>) -> Option<String> {
+    match played {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("{error:#}")),
+        // The words were printed when it happened.
+        Err(_) => Some("an assertion does not hold".to_owned()),
+    }
+}
+
+impl Stage {
+    async fn new() -> anyhow::Result<Self> {
+        opcore::client::install_crypto_provider();
+        let sandbox = Sandbox::shared_with_node().await?;
+        let helm = sandbox::program("helm").await?;
+        let client = sandbox.client().await?;
+        let namespace = sandbox.namespace("e2e").await?;
+        let label = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        namespaces.patch(&namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
+        let scratch = tempfile::tempdir()?;
+        Ok(Self { client, namespace, sandbox, helm, scratch, releases: Mutex::default() })
+    }
+
+    /// The objects of a kind in the namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The objects of a kind that is known by its name only, e.g. `example.opcore.dev/v1alpha1` and `Notebook`.
+    pub fn objects(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    /// Applies objects, written in YAML as a user writes them, to the namespace.
+    pub async fn write(&self, text: &str) -> anyhow::Result<()> {
+        for document in serde_yaml::Deserializer::from_str(text) {
+            let object = DynamicObject::deserialize(document)?;
+            let types = object.types.clone().context("it has no apiVersion and kind")?;
+            let api = self.objects(&types.api_version, &types.kind);
+            let name = object.name_any();
+            let applied = api.patch(&name, &PatchParams::apply("e2e"), &Patch::Apply(&object)).await;
+            applied.with_context(|| format!("cannot apply\n{}", yaml(&object)))?;
+        }
+        Ok(())
+    }
+
+    /// The image of an operator, built and in the node.
+    pub async fn image(&self, operator: &str) -> anyhow::Result<Image> {
+        image::loaded(operator, self.sandbox).await
+    }
+
+    /// These values, and those that name the image of an operator which was built here.
+    pub async fn with_image(&self, operator: &str, mut values: Value) -> anyhow::Result<Value> {
+        let image = self.image(operator).await?;
+        values["image"] = json!({ "repository": image.repository, "tag": image.tag, "pullPolicy": "Never" });
+        Ok(values)
+    }
+
+    /// Puts an image of a component, e.g. `echo`, into the node.
+    pub async fn load_component(&self, image: &str, component: &str) -> anyhow::Result<()> {
+        let program = sandbox::program(component).await?;
+        self.sandbox.load_image(&sandbox::Image::new(image, program)?).await
+    }
+
+    /// Installs a chart of this repository, e.g. `charts/notebook-operator`, and waits until it works.
+    ///
+    /// # Errors
+    /// Helm refuses, with its own words; or what it installed does not become ready.
+    pub async fn install(&self, name: &str, chart: &str, values: &Value) -> anyhow::Result<Release> {
+        let release = self.begin(name, chart, values).await?;
+        release.ready(self, PATIENCE).await?;
+        Ok(release)
+    }
+
+    /// Installs a chart, and does not wait.
+    pub async fn begin(&self, name: &str, chart: &str, values: &Value) -> anyhow::Result<Release> {
+        let release = Release::apply(self, name, chart, values).await?;
+        self.releases.lock().unwrap_or_else(PoisonError::into_inner).push(release.clone());
+        Ok(release)
+    }
+
+    /// What the namespace tells about what went wrong in it.
+    pub async fn explain(&self) -> String {
+        explain::namespace(&self.client, &self.namespace).await
+    }
+
+    /// Where every request is logged; a cluster that is no sandbox keeps that to itself.
+    pub fn audit_log(&self) -> Option<PathBuf> {
+        self.sandbox.audit_log()
+    }
+
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        self.sandbox.kubeconfig()
+    }
+
+    pub(crate) fn helm(&self) -> &Path {
+        &self.helm
+    }
+
+    pub(crate) fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Removes what the scenario installed: by force, since it may have gone wrong anywhere.
+    async fn clear(&self) -> anyhow::Result<()> {
+        let releases = std::mem::take(&mut *self.releases.lock().unwrap_or_else(PoisonError::into_inner));
+        for release in releases {
+            release.uninstall(self).await?;
+            for crd in release.crds() {
+                self.remove_kind(crd).await?;
+            }
+        }
+        Api::<Namespace>::all(self.client.clone()).delete(&self.namespace, &DeleteParams::background()).await?;
+        Ok(())
+    }
+
+    /// Removes a CRD with all its objects, whatever holds them: nobody is there who would release them.
+    async fn remove_kind(&self, name: &str) -> anyhow::Result<()> {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let Some(crd) = crds.get_opt(name).await? else {
+            return Ok(());
+        };
+        crds.delete(name, &DeleteParams::background()).await?;
+        let version = crd.spec.versions.iter().find(|version| version.storage).context("a CRD stores a version")?;
+        let kind = GroupVersionKind::gvk(&crd.spec.group, &version.name, &crd.spec.names.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &crd.spec.names.plural);
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        for object in all.list(&ListParams::default()).await? {
+            let own: Api<DynamicObject> = match object.namespace() {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &resource),
+                None => all.clone(),
+            };
+            let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            match own.patch(&object.name_any(), &PatchParams::default(), &free).await {
+                Err(kube::Error::Api(gone)) if gone.code == 404 => {}
+                other => drop(other?),
+            }
+        }
+        gone(&crds, name, crd.metadata.uid.as_deref(), PATIENCE).await
+    }
+}

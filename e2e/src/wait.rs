@@ -1,0 +1,120 @@
+//! Waiting, always by watch and never without end: who waits in vain is told what was awaited, and sees the object.
+
+use std::fmt::Debug;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use futures::StreamExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource};
+use opcore::readiness;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Long enough for a pod to start on a machine that has much else to do.
+pub const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Waits until an object is as it should be, and returns it.
+///
+/// # Errors
+/// It is not so before the deadline. The error says what was awaited, and shows the object as YAML.
+pub async fn until<K>(
+    api: &Api<K>,
+    name: &str,
+    awaited: &str,
+    deadline: Duration,
+    fits: impl Fn(&K) -> bool,
+) -> anyhow::Result<K>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+{
+    let found = observe(api, name, awaited, deadline, |object| object.filter(|object| fits(object)).cloned()).await?;
+    Ok(found)
+}
+
+/// Waits until an object does not exist, or is another one than that with this UID.
+///
+/// # Errors
+/// It is still there at the deadline. The error shows the object as YAML: its finalizers tell who holds it.
+pub async fn gone<K>(api: &Api<K>, name: &str, uid: Option<&str>, deadline: Duration) -> anyhow::Result<()>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+{
+    let is_another = |object: &K| uid.is_some_and(|uid| object.meta().uid.as_deref() != Some(uid));
+    observe(api, name, "gone", deadline, |object| object.is_none_or(is_another).then_some(())).await
+}
+
+/// Waits until an object is ready by the rules of [`opcore::readiness`], which know all the usual kinds.
+///
+/// # Errors
+/// It is not ready before the deadline.
+pub async fn ready<K>(api: &Api<K>, name: &str, deadline: Duration) -> anyhow::Result<K>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+{
+    let is_ready = |object: &K| {
+        let seen = serde_json::to_value(object).unwrap_or_default();
+        readiness::of(&seen, jiff::Timestamp::now()).is_ready()
+    };
+    until(api, name, "ready", deadline, is_ready).await
+}
+
+/// Whether a condition of an object of any kind is `True` for the object as it is now, not for an older one.
+pub fn holds<K: Serialize>(object: &K, condition: &str) -> bool {
+    let seen = serde_json::to_value(object).unwrap_or_default();
+    let generation = &seen["metadata"]["generation"];
+    let conditions = seen["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|found| {
+        let of_now = found.get("observedGeneration").is_none_or(|observed| observed == generation);
+        found["type"] == condition && found["status"] == "True" && of_now
+    })
+}
+
+/// Follows an object until something can be said about it.
+async fn observe<K, T>(
+    api: &Api<K>,
+    name: &str,
+    awaited: &str,
+    deadline: Duration,
+    judge: impl Fn(Option<&K>) -> Option<T>,
+) -> anyhow::Result<T>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+{
+    let mut last = Err("nothing was heard of it".to_owned());
+    let follow = async {
+        // A watch that breaks, or a kind that is not served yet, is tried again: the deadline is the end.
+        let mut changes = pin!(watcher::watch_object(api.clone(), name).default_backoff());
+        while let Some(change) = changes.next().await {
+            match change {
+                Ok(object) => {
+                    if let Some(answer) = judge(object.as_ref()) {
+                        return Some(answer);
+                    }
+                    last = Ok(object);
+                }
+                Err(error) => last = Err(format!("it cannot be watched: {error}")),
+            }
+        }
+        None
+    };
+    if let Ok(Some(answer)) = tokio::time::timeout(deadline, follow).await {
+        return Ok(answer);
+    }
+    let seen = match last {
+        Ok(Some(object)) => format!("it is\n{}", yaml(&object)),
+        Ok(None) => "it does not exist".to_owned(),
+        Err(why) => why,
+    };
+    Err(anyhow!("{name} was not {awaited} within {} s; {seen}", deadline.as_secs()))
+}
+
+/// An object as people read it: without the book-keeping of who wrote which field.
+pub fn yaml<K: Serialize>(object: &K) -> String {
+    let mut seen = serde_json::to_value(object).unwrap_or_default();
+    if let Some(metadata) = seen["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    serde_yaml::to_string(&seen).unwrap_or_else(|error| format!("not to be shown as YAML: {error}"))
+}

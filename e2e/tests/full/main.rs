@@ -1,0 +1,8 @@
+//! The scenarios that take their time: `make e2e` plays them, together with the quick ones.
+
+mod fleet;
+mod leading;
+mod leaving;
+mod measuring;
+mod rights;
+mod upgrading;

@@ -1,0 +1,47 @@
+//! A chart installs where the restricted Pod Security Standard is enforced, and its operator does its job.
+
+use anyhow::ensure;
+use e2e::{PATIENCE, gone, notebook, scenario, until, waves};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
+
+#[tokio::test]
+async fn the_notebook_operator_installs_in_a_restricted_namespace_and_does_its_job() -> anyhow::Result<()> {
+    scenario("the_notebook_operator_installs_in_a_restricted_namespace_and_does_its_job", async |stage| {
+        let careless: Pod = serde_json::from_value(json!({
+            "metadata": { "name": "careless" },
+            "spec": { "containers": [{ "name": "careless", "image": "careless:v1" }] },
+        }))?;
+        let refused = stage.api::<Pod>().create(&PostParams::default(), &careless).await;
+        let words = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(words.contains("violates PodSecurity \"restricted"), "the namespace lets everything in: {words}");
+
+        notebook::install(stage, json!({})).await?;
+        let diary = notebook::written(stage, "diary", &["monday", "tuesday"]).await?;
+        ensure!(notebook::pages(stage, "diary").await? == ["cover", "monday", "tuesday"]);
+
+        notebook::notebooks(stage).delete("diary", &DeleteParams::default()).await?;
+        gone(&notebook::notebooks(stage), "diary", diary.uid().as_deref(), PATIENCE).await?;
+        ensure!(notebook::pages(stage, "diary").await?.is_empty(), "pages outlive their notebook");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_wave_orchestrator_installs_alone_and_rolls_out_a_plan() -> anyhow::Result<()> {
+    scenario("the_wave_orchestrator_installs_alone_and_rolls_out_a_plan", async |stage| {
+        waves::install(stage, json!({})).await?;
+        let name = format!("{}-plan", stage.namespace);
+        waves::write(stage, &waves::one_map(stage, &name, "settings")).await?;
+        let plan = waves::ready(stage, &name).await?;
+        until(&stage.api::<ConfigMap>(), "settings", "applied", PATIENCE, |_| true).await?;
+        waves::plans(stage).delete(&name, &DeleteParams::default()).await?;
+        gone(&waves::plans(stage), &name, plan.uid().as_deref(), PATIENCE).await?;
+        ensure!(stage.api::<ConfigMap>().get_opt("settings").await?.is_none(), "what it applied outlives its plan");
+        Ok(())
+    })
+    .await
+}
