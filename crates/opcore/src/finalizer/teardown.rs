@@ -214,7 +214,10 @@ impl Progress {
         };
         match &self.state {
             State::Released => ("TornDown", "Everything that depends on this object is gone.".to_owned()),
-            State::Running => ("TearingDown", format!("Tearing down {}.", running())),
+            State::Running => match running().as_str() {
+                "" => ("TearingDown", "Everything is torn down; the object is about to go.".to_owned()),
+                steps => ("TearingDown", format!("Tearing down {steps}.")),
+            },
             State::Blocked { by } => ("TeardownBlocked", format!("Tearing down waits for {}.", by.join(", "))),
             State::Stopped { steps } => (
                 "TeardownStopped",

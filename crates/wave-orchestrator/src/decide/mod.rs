@@ -44,7 +44,7 @@ fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Deci
     let nothing = WavePlanStatus::default();
     let old = plan.status.as_ref().unwrap_or(&nothing);
     let graph = graph(&plan.spec.waves);
-    let (requests, handled) = Requests::of(plan);
+    let (requests, mut handled) = Requests::of(plan);
     let same_rollout = old.rollout.as_ref().is_some_and(|rollout| rollout.revision == seen.revision);
     let mut rollout = match &old.rollout {
         Some(rollout) if same_rollout => rollout.clone(),
@@ -68,6 +68,10 @@ fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Deci
         held: failed.is_some(),
         now,
     };
+    if board.paused || board.held {
+        // It is carried out when the plan goes on.
+        handled.force.clone_from(&old.handled.force);
+    }
     let waves = board.waves();
     let (writes, prune_held) = writes::writes(plan, seen, &board, &waves, guarded);
 

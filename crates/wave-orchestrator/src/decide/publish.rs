@@ -6,7 +6,7 @@ use opcore::operator::Note;
 
 use super::graph::Graph;
 use super::requests::Requests;
-use crate::api::v1alpha1::{Gate, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
+use crate::api::v1alpha1::{Gate, OnFailure, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::observe::Seen;
 
 /// Mere progress is written at most this often.
@@ -124,14 +124,20 @@ fn eta(status: &WavePlanStatus, now: Timestamp) -> Option<String> {
 fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp) {
     let mut faults = Vec::new();
     for wave in &plan.spec.waves {
-        let Some(late) = status.wave(&wave.name).filter(|late| late.started_at.is_some()) else { continue };
+        // Who was forced was meant to start early.
+        let Some(late) = status.wave(&wave.name).filter(|late| late.started_at.is_some() && !late.forced) else {
+            continue;
+        };
         for dependency in wave.depends_on.iter().filter(|dependency| dependency.gate == Gate::Always) {
             let Some(first) = status.wave(&dependency.wave) else { continue };
-            // A wave that was ready and is running again says nothing of how its dependants started.
-            if let (Some(ready), Some(started)) = (first.ready_at, late.started_at)
-                && late.ready_at.is_none_or(|late_ready| ready <= late_ready)
-                && started < ready
-            {
+            let policy = plan.spec.waves.iter().find(|wave| wave.name == first.name).map(|wave| wave.on_failure);
+            if policy == Some(OnFailure::Continue) || first.phase == WavePhase::Skipped {
+                continue;
+            }
+            // A wave that began after its dependant runs again, which says nothing of how that one started.
+            let again = first.started_at > late.started_at;
+            let was_ready = first.ready_at.is_some_and(|ready| Some(ready) <= late.started_at);
+            if !again && !was_ready {
                 faults.push(format!("{} started before {} was ready", late.name, first.name));
             }
         }

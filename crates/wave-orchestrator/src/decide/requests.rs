@@ -49,9 +49,9 @@ impl Requests {
         (requests, handled)
     }
 
-    /// Whether this wave is to be tried again.
-    pub(super) fn retries(&self, wave: &str) -> bool {
-        self.retry.contains(wave) || self.retry.contains("*")
+    /// Whether this wave is to be tried again; `*` means those in trouble.
+    pub(super) fn retries(&self, wave: &str, in_trouble: bool) -> bool {
+        self.retry.contains(wave) || (in_trouble && self.retry.contains("*"))
     }
 
     /// Whether this wave is to start now.

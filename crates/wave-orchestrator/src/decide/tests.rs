@@ -365,6 +365,43 @@ fn retry_skip_force_and_pause_are_asked_by_annotation() {
 }
 
 #[test]
+fn a_retry_of_all_leaves_those_alone_that_run() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    let started = |fleet: &Play| fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap().started_at;
+    let before = started(&fleet);
+    fleet.pass(60).annotate(RETRY_ANNOTATION, "*@1").settle();
+    assert_eq!(started(&fleet), before);
+}
+
+#[test]
+fn a_force_while_the_plan_is_paused_is_carried_out_when_it_goes_on() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.annotate(PAUSE_ANNOTATION, "true").annotate(FORCE_ANNOTATION, "services@1");
+    assert_eq!(fleet.phase("services"), WavePhase::Suspended);
+    fleet.plan.annotations_mut().remove(PAUSE_ANNOTATION);
+    assert_eq!(fleet.phase("services"), WavePhase::Running);
+}
+
+#[test]
+fn who_started_before_its_dependency_was_ready_is_told_unless_that_was_asked_for() {
+    let in_order = |play: &mut Play| {
+        play.settle();
+        opcore::conditions::find(&play.plan.status.as_ref().unwrap().conditions, "StartedInOrder").unwrap().status
+            == "True"
+    };
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.annotate(FORCE_ANNOTATION, "services@1");
+    assert!(in_order(&mut fleet), "it was forced");
+    // As if something had gone wrong.
+    let status = fleet.plan.status.as_mut().unwrap();
+    status.waves.iter_mut().find(|wave| wave.name == "services").unwrap().forced = false;
+    assert!(!in_order(&mut fleet));
+}
+
+#[test]
 fn a_request_for_a_wave_that_does_not_exist_is_answered() {
     let mut fleet = Play::fleet();
     fleet.settle();

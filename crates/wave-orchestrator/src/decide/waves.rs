@@ -203,7 +203,9 @@ impl Case<'_> {
     /// Takes a wave that was started further.
     fn proceed(&self, now: &mut WaveStatus) {
         let moment = self.board.now;
-        if self.board.requests.retries(&self.wave.name) && (now.rolled_back || !self.is_ready()) {
+        if self.board.requests.retries(&self.wave.name, self.was.phase.is_trouble())
+            && (now.rolled_back || !self.is_ready())
+        {
             return self.start_again(now);
         }
         if self.is_ready() && now.rolled_back {
