@@ -52,50 +52,38 @@ impl Connection {
             None => Kubeconfig::read(),
         };
         let file = match file {
-            Ok(file) => file,
-            Err(error) => {
-                // In a pod there is no file, and none is needed.
-                let in_pod = (self.kubeconfig.is_none() && self.context.is_none()).then(Config::incluster);
-                return match (in_pod, error) {
-                    (Some(Ok(config)), _) => Ok(config),
-                    (_, KubeconfigError::ReadConfig(why, path)) => bail!(
-                        "There is no cluster to talk to: {} cannot be read ({why}); name a kubeconfig with --kubeconfig or KUBECONFIG.",
-                        path.display()
-                    ),
-                    (_, error) => bail!(
-                        "There is no cluster to talk to: {}; name a kubeconfig with --kubeconfig or KUBECONFIG.",
-                        one_line(&error.to_string())
-                    ),
-                };
+            Ok(file) if !file.clusters.is_empty() => file,
+            // In a pod there is no file, and none is needed.
+            Err(_) if self.in_pod().is_some() => return self.in_pod().context("The pod's own configuration is gone."),
+            Err(KubeconfigError::ReadConfig(why, path)) => {
+                return Err(no_cluster(&format!("{} cannot be read ({why})", path.display())));
             }
+            Err(error) => return Err(no_cluster(first_line(&error.to_string()))),
+            Ok(_) => return Err(no_cluster("the kubeconfig names none")),
         };
-        if file.clusters.is_empty() {
-            bail!(
-                "There is no cluster to talk to: the kubeconfig names none; name another one with --kubeconfig or KUBECONFIG."
-            );
-        }
-        let contexts: Vec<String> = file.contexts.iter().map(|context| context.name.clone()).collect();
-        match self.context.as_ref().or(file.current_context.as_ref().filter(|name| !name.is_empty())) {
-            None => bail!(
-                "The kubeconfig has no current context: choose one with --context; there is {}.",
-                listed(&contexts)
-            ),
-            Some(name) if !contexts.contains(name) => {
-                bail!(
-                    "The kubeconfig has no context {name}: choose one with --context; there is {}.",
-                    listed(&contexts)
-                )
-            }
+        let contexts: Vec<&str> = file.contexts.iter().map(|context| context.name.as_str()).collect();
+        let wanted = self.context.as_deref().or(file.current_context.as_deref()).filter(|name| !name.is_empty());
+        let cure = format!("choose one with --context; there is {}", listed(&contexts));
+        match wanted {
+            None => bail!("The kubeconfig has no current context: {cure}."),
+            Some(name) if !contexts.contains(&name) => bail!("The kubeconfig has no context {name}: {cure}."),
             Some(_) => {}
         }
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         Config::from_custom_kubeconfig(file, &options).await.map_err(|error| {
-            anyhow!(
-                "The kubeconfig cannot be used: {}; correct it, or name another one with --kubeconfig.",
-                one_line(&error.to_string())
-            )
+            let why = error.to_string();
+            anyhow!("The kubeconfig cannot be used ({}): correct it, or name another one.", first_line(&why))
         })
     }
+
+    /// What a pod is given, unless someone asks for something else.
+    fn in_pod(&self) -> Option<Config> {
+        if self.kubeconfig.is_some() || self.context.is_some() { None } else { Config::incluster().ok() }
+    }
+}
+
+fn no_cluster(why: &str) -> anyhow::Error {
+    anyhow!("There is no cluster to talk to: {why}; name a kubeconfig with --kubeconfig or KUBECONFIG.")
 }
 
 impl Cluster {
@@ -118,34 +106,33 @@ impl Cluster {
 
     /// One sentence with the cure.
     pub(crate) fn explain(&self, chart: &str, error: kube::Error) -> anyhow::Error {
+        let cluster = format!("The cluster at {}", self.address);
         match error {
-            kube::Error::Api(status) if is_kind_missing(&status) => anyhow!(
-                "The cluster at {} does not know this kind: install the chart {chart}, or choose another cluster with --context.",
-                self.address
-            ),
+            kube::Error::Api(status) if is_kind_missing(&status) => {
+                let cure = format!("install the chart {chart}, or choose another cluster with --context");
+                anyhow!("{cluster} does not know this kind: {cure}.")
+            }
             kube::Error::Api(status) if status.code == 403 => {
-                let what =
-                    status.message.split_once("is forbidden: ").map_or(status.message.as_str(), |(_, what)| what);
+                let message = status.message.as_str();
+                let what = message.split_once("is forbidden: ").map_or(message, |(_, what)| what);
                 anyhow!("{what}: ask for a role that allows it, or choose another user with --context.")
             }
-            kube::Error::Api(status) if status.code == 401 => anyhow!(
-                "The cluster at {} does not accept your credentials: log in again, or choose another user with --context.",
-                self.address
-            ),
-            kube::Error::SerdeError(why) => {
-                anyhow!(
-                    "What the cluster answered cannot be read ({why}): use an opctl of the same version as the operator."
-                )
+            kube::Error::Api(status) if status.code == 401 => {
+                let cure = "log in again, or choose another user with --context";
+                anyhow!("{cluster} does not accept your credentials: {cure}.")
             }
-            kube::Error::Service(_) | kube::Error::HyperError(_) => anyhow!(
-                "The cluster at {} cannot be reached ({}): start it, or choose another one with --context.",
-                self.address,
-                root_cause(&error)
-            ),
+            kube::Error::SerdeError(why) => {
+                let cure = "use an opctl of the same version as the operator";
+                anyhow!("What the cluster answered cannot be read ({why}): {cure}.")
+            }
             kube::Error::Auth(why) => {
                 anyhow!("The credentials of the kubeconfig cannot be used ({why}): log in again.")
             }
-            other => anyhow!("The cluster at {} refused it: {}.", self.address, opcore::Error::from(other)),
+            kube::Error::Service(_) | kube::Error::HyperError(_) => {
+                let cure = "start it, or choose another one with --context";
+                anyhow!("{cluster} cannot be reached ({}): {cure}.", root_cause(&error))
+            }
+            other => anyhow!("{cluster} refused it: {}.", opcore::Error::from(other)),
         }
     }
 }
@@ -168,8 +155,8 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-fn one_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 /// Names as people list them.

@@ -187,6 +187,9 @@ pub struct Item {
     pub has_status: bool,
     /// Whether a health check says what readiness means for it.
     pub checked: bool,
+    /// Of the same wave: the items about the same object. What is checked while it is still to be applied is not yet what
+    /// it should be.
+    pub twins: Vec<usize>,
 }
 
 /// Which object, or objects.
@@ -270,6 +273,7 @@ pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: 
         if resolved.problem.is_some() {
             resolved.items.clear();
         }
+        find_twins(&mut resolved.items);
         interest.scopes.extend(resolved.items.iter().filter_map(|item| item.scope.clone()));
         interest.wanted.extend(resolved.items.iter().filter_map(|item| match (&item.task, &item.subject) {
             (Task::Apply(_), Subject::One(id)) => Some(id.clone()),
@@ -325,6 +329,7 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
             scope: None,
             has_status: true,
             checked: item.checked,
+            twins: Vec::new(),
         });
     };
     let namespace = match &subject {
@@ -348,7 +353,26 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
         scope: Some(scope),
         has_status: *has_status,
         checked: item.checked,
+        twins: Vec::new(),
     })
+}
+
+/// Finds out which items are about the same object.
+fn find_twins(items: &mut [Item]) {
+    let mut about: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
+    for (number, item) in items.iter().enumerate() {
+        let is_concerned = item.checked || matches!(item.task, Task::Check(_));
+        if let Subject::One(id) = &item.subject
+            && is_concerned
+        {
+            about.entry(id.clone()).or_default().push(number);
+        }
+    }
+    for numbers in about.into_values().filter(|numbers| numbers.len() > 1) {
+        for &number in &numbers {
+            items[number].twins = numbers.iter().copied().filter(|other| *other != number).collect();
+        }
+    }
 }
 
 fn unserved(item: &DraftItem) -> ApiResource {

@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt};
 use opcore::ownership::Claimant;
 use opcore::{Context, Error};
 
-use crate::api::v1alpha1::{InventoryKind, WavePhase, WavePlan};
+use crate::api::v1alpha1::{InventoryKind, OnFailure, Rollout, WavePhase, WavePlan};
 use crate::controller::WavePlans;
 use crate::index::{Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
 use crate::live::Source;
 use crate::probes::ProbeSeen;
-use crate::render::{Draft, Sources, draft};
+use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
 
 /// Everything that was read for a plan.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +33,19 @@ pub struct Seen {
     pub lost_kinds: BTreeSet<GroupKind>,
     /// When everything is to be compared with the cluster again.
     pub resync_at: Option<Timestamp>,
+    /// What is kept of waves for `onFailure: Rollback`, and what is to be kept of them.
+    pub rollbacks: BTreeMap<String, Rollback>,
+    /// The namespace of this operator, where it is kept.
+    pub home: String,
+}
+
+/// What a wave can be taken back to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rollback {
+    /// Its manifests when it was last ready, if it ever was.
+    pub kept: Option<String>,
+    /// Its manifests now.
+    pub wanted: Option<String>,
 }
 
 /// What does not change from one look to the next while the spec, its sources and the kinds stay the same.
@@ -45,6 +59,8 @@ struct Remembered {
     uid: String,
     generation: Option<i64>,
     sources: Sources,
+    /// Manifests of waves that were taken back.
+    instead: BTreeMap<String, String>,
     draft: Arc<Draft>,
     served: BTreeMap<WrittenKind, Served>,
     inventory: Vec<WrittenKind>,
@@ -72,13 +88,16 @@ impl WavePlans {
     pub(crate) async fn look(&self, plan: &WavePlan, context: &Context) -> Result<Seen, Error> {
         let name: PlanName = plan.name_any().into();
         let sources = self.sources(&name, plan).await?;
-        let draft = self.draft(&name, plan, &sources);
+        let kept = kept(plan, context).await?;
+        let instead = taken_back(plan, &kept, &revision(&plan.spec, &sources));
+        let draft = self.draft(&name, plan, &sources, &instead);
         let inventory: Vec<WrittenKind> =
             plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
         let mut kinds = draft.kinds.clone();
         kinds.extend(inventory.iter().cloned());
         let served = self.live.served(&kinds).await?;
-        let interest = self.interest(&name, plan, &sources, draft.clone(), served.clone(), &inventory, context);
+        let interest =
+            self.interest(&name, plan, &sources, instead, draft.clone(), served.clone(), &inventory, context);
         let denied = self.live.watch(&name, &interest.scopes).await;
         let resync_at = self.resync(&name, plan, &interest, context.now());
 
@@ -95,6 +114,8 @@ impl WavePlans {
             denied,
             lost_kinds: lost.map(group_kind).collect(),
             resync_at,
+            rollbacks: rollbacks(kept, &draft),
+            home: context.client().default_namespace().to_owned(),
         })
     }
 
@@ -108,11 +129,19 @@ impl WavePlans {
         Ok(sources)
     }
 
-    fn draft(&self, name: &PlanName, plan: &WavePlan, sources: &Sources) -> Arc<Draft> {
+    fn draft(
+        &self,
+        name: &PlanName,
+        plan: &WavePlan,
+        sources: &Sources,
+        instead: &BTreeMap<String, String>,
+    ) -> Arc<Draft> {
         let remembered = self.memory.lock();
         match remembered.get(name) {
-            Some(known) if known.is_of(plan) && known.sources == *sources => known.draft.clone(),
-            _ => Arc::new(draft(&plan.spec, sources)),
+            Some(known) if known.is_of(plan) && known.sources == *sources && known.instead == *instead => {
+                known.draft.clone()
+            }
+            _ => Arc::new(draft_with(&plan.spec, sources, instead)),
         }
     }
 
@@ -123,6 +152,7 @@ impl WavePlans {
         name: &PlanName,
         plan: &WavePlan,
         sources: &Sources,
+        instead: BTreeMap<String, String>,
         draft: Arc<Draft>,
         served: BTreeMap<WrittenKind, Served>,
         inventory: &[WrittenKind],
@@ -158,6 +188,7 @@ impl WavePlans {
             uid: plan.uid().unwrap_or_default(),
             generation: plan.metadata.generation,
             sources: sources.clone(),
+            instead,
             draft,
             served,
             inventory: inventory.to_vec(),
@@ -223,4 +254,29 @@ fn written(kind: &InventoryKind) -> WrittenKind {
 fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     GroupKind { group: group.to_owned(), kind: kind.clone() }
+}
+
+/// What is kept of the waves that can be taken back.
+async fn kept(plan: &WavePlan, context: &Context) -> Result<BTreeMap<String, Option<String>>, Error> {
+    let api: Api<Secret> = Api::default_namespaced(context.client().clone());
+    let mut kept = BTreeMap::new();
+    for wave in plan.spec.waves.iter().filter(|wave| wave.on_failure == OnFailure::Rollback) {
+        let secret = api.get_opt(&kept_name(plan, &wave.name)).await?;
+        kept.insert(wave.name.clone(), secret.as_ref().and_then(kept_in));
+    }
+    Ok(kept)
+}
+
+/// The waves that the published status says were taken back, with the manifests that they have instead.
+fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Option<String>>, revision: &str) -> BTreeMap<String, String> {
+    let is_of = |rollout: &Rollout| rollout.revision == revision;
+    // A new rollout begins with what the spec says.
+    let status = plan.status.iter().filter(|status| status.rollout.as_ref().is_some_and(is_of));
+    let waves = status.flat_map(|status| &status.waves).filter(|wave| wave.rolled_back);
+    waves.filter_map(|wave| Some((wave.name.clone(), kept.get(&wave.name)?.clone()?))).collect()
+}
+
+fn rollbacks(kept: BTreeMap<String, Option<String>>, draft: &Draft) -> BTreeMap<String, Rollback> {
+    let wanted = |name: &str| draft.waves.iter().find(|wave| wave.name == name).and_then(|wave| wave.to_keep.clone());
+    kept.into_iter().map(|(name, kept)| (name.clone(), Rollback { kept, wanted: wanted(&name) })).collect()
 }

@@ -1,7 +1,7 @@
 //! `opctl waves graph`: the graph of a plan as layers, for Graphviz, for Mermaid or as JSON; and what is wrong with it.
 
 use std::collections::BTreeSet;
-use std::io::{Read, stderr, stdin};
+use std::io::{stderr, stdin};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,14 +55,12 @@ pub(super) fn of_file(file: &Path, flags: &Flags) -> anyhow::Result<ExitCode> {
 
 /// The plan of a file that may hold other objects, too.
 fn read(file: &Path, name: Option<&str>) -> anyhow::Result<WavePlan> {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        stdin().read_to_string(&mut text).map(|_| text)
+    let (text, file) = if file == Path::new("-") {
+        (std::io::read_to_string(stdin()), "The standard input".to_owned())
     } else {
-        std::fs::read_to_string(file)
+        (std::fs::read_to_string(file), file.display().to_string())
     };
-    let file = file.display();
-    let text = text.with_context(|| format!("{file} cannot be read"))?;
+    let text = text.map_err(|why| anyhow!("{file} cannot be read ({why}): name another file."))?;
     let mut plans = Vec::new();
     // Twice: what is no plan is left alone, and what is wrong with a plan is told with its place in the file.
     let kinds = serde_yaml::Deserializer::from_str(&text).map(Kind::deserialize);

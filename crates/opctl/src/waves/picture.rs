@@ -64,9 +64,9 @@ impl<'a> Picture<'a> {
         self.path.slack.iter().find(|slack| slack.wave == self.wave(number).name).map(|slack| slack.slack)
     }
 
-    /// The wave under which a tree shows this one: of those that it depends on, the one before it on the planned critical
-    /// path, which does not change while people watch, else the last. Waves that wait for each other stand under what
-    /// comes before them, so that a tree stays a tree.
+    /// The wave under which a tree shows this one: of those that it depends on, the one before it on the planned
+    /// critical path, which does not change while people watch, else the last. Waves that wait for each other stand
+    /// under what comes before them, so that a tree stays a tree.
     pub(super) fn parent(&self, number: usize) -> Option<usize> {
         let place = |wave: &usize| self.graph.order.iter().position(|other| other == wave);
         let name = &self.wave(number).name;

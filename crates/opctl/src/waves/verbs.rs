@@ -22,7 +22,8 @@ use crate::output;
 #[derive(Debug, Args)]
 pub(crate) struct Patience {
     /// Whether to wait until the operator has done it
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true)]
     wait: bool,
     /// How long to wait for the operator
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
@@ -94,8 +95,11 @@ pub(super) async fn retry(plans: &Plans, flags: &Retry) -> anyhow::Result<ExitCo
 pub(super) async fn force(plans: &Plans, flags: &Force) -> anyhow::Result<ExitCode> {
     let plan = plans.get(&flags.name).await?;
     let (name, waves) = (plan.name_any(), known(&plan, std::slice::from_ref(&flags.wave))?);
-    if plan.spec.suspend || is_paused(&plan) {
+    if plan.spec.suspend || is_paused(&plan) || phase(&plan) == Some(PlanPhase::Suspended) {
         bail!("WavePlan {name} is paused: no wave starts before it is resumed, see opctl waves resume.");
+    }
+    if plan.spec.waves.iter().any(|wave| wave.name == flags.wave && wave.suspend) {
+        bail!("Wave {} is suspended by the spec: set its suspend to false.", flags.wave);
     }
     if let Some(wave) = standing(&plan).find(|wave| wave.name == flags.wave) {
         if wave.phase == WavePhase::Skipped {

@@ -31,6 +31,7 @@ async fn the_graph_of_a_plan_and_the_one_of_its_file_are_the_same() {
         let of_file = nobody(&format!("waves graph -f {} -o {form}", file.path().display())).await.good();
         assert_eq!(of_cluster, of_file);
     }
+    user.remove(&["fleet"]).await;
 }
 
 #[tokio::test]
@@ -69,7 +70,10 @@ async fn a_file_that_holds_no_plan_several_or_a_misspelt_one_is_refused_with_the
     assert!(misspelt.starts_with("FILE holds no valid WavePlan: spec.waves[4]: unknown field `timout`"), "{misspelt}");
     assert!(misspelt.contains("at line 4"), "{misspelt}");
     let missing = nobody("waves graph -f /nonexistent/plan.yaml").await.refusal();
-    assert_eq!(missing, "/nonexistent/plan.yaml cannot be read: No such file or directory (os error 2)");
+    assert_eq!(
+        missing,
+        "/nonexistent/plan.yaml cannot be read (No such file or directory (os error 2)): name another file."
+    );
 }
 
 #[tokio::test]
@@ -92,6 +96,7 @@ async fn verify_startup_compares_the_order_with_the_graph_and_its_exit_code_says
     let failed = report["checks"].as_array().unwrap().iter().filter(|check| check["verdict"] == "fail");
     let waves: Vec<&str> = failed.map(|check| check["wave"].as_str().unwrap()).collect();
     assert_eq!(waves, ["database-workloads", "services", "database-ui"]);
+    user.remove(&["verified"]).await;
 }
 
 #[tokio::test]
@@ -117,4 +122,5 @@ async fn verify_startup_asks_every_probe_from_where_it_runs() {
     let text = user.run("waves verify-startup probed").await.bad();
     assert!(text.contains(&format!("✔ services: {answers} answers")), "{text}");
     assert!(text.contains(&format!("✘ services: {refuses}: It cannot be reached: Connection refused")), "{text}");
+    user.remove(&["probed"]).await;
 }

@@ -1,9 +1,9 @@
 //! `retry`, `skip`, `unskip`, `pause`, `resume` and `force`, with the real operator at work.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::ResourceExt;
 use kube::api::PostParams;
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt};
 use opcore::Context;
 use opcore::client::Shield;
 use opcore::controller::{Limits, Parts};
@@ -13,7 +13,8 @@ use opcore::metrics::Metrics;
 use sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use wave_orchestrator::api::v1alpha1::{RETRY_ANNOTATION, SKIP_ANNOTATION};
+use tokio::time::timeout;
+use wave_orchestrator::api::v1alpha1::{RETRY_ANNOTATION, SKIP_ANNOTATION, WavePhase, WavePlan};
 use wave_orchestrator::controller::WavePlans;
 
 use crate::user::{PATIENCE, ROLLING_OUT, TIMED_OUT, User, install};
@@ -36,14 +37,14 @@ async fn operator(sandbox: &Sandbox) -> watch::Sender<bool> {
     stop
 }
 
-/// A plan of three waves, one after another, each of one ConfigMap that someone else is to make.
-async fn chain(user: &User, name: &str) {
-    let wave = |wave: &str, before: &[&str], timeout: &str| {
-        let member = json!({ "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": format!("{name}-{wave}") });
-        let before: Vec<Value> = before.iter().map(|before| json!({ "wave": before })).collect();
-        json!({ "name": wave, "dependsOn": before, "timeout": timeout, "members": [{ "ref": member }] })
-    };
-    let waves = [wave("first", &[], "10m"), wave("second", &["first"], "1s"), wave("third", &["second"], "10m")];
+/// A wave of one ConfigMap that someone else is to make.
+fn wave(name: &str, before: &[&str], timeout: &str) -> Value {
+    let member = json!({ "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": name });
+    let before: Vec<Value> = before.iter().map(|before| json!({ "wave": before })).collect();
+    json!({ "name": name, "dependsOn": before, "timeout": timeout, "members": [{ "ref": member }] })
+}
+
+async fn create(user: &User, name: &str, waves: &[Value]) {
     let plan = json!({
         "apiVersion": "waves.opcore.dev/v1alpha1",
         "kind": "WavePlan",
@@ -65,7 +66,8 @@ async fn a_stuck_rollout_is_helped_through_by_hand() {
     let user = User::of(&sandbox).await;
     install(&user.client).await;
     let _operator = operator(&sandbox).await;
-    chain(&user, "stuck").await;
+    let waves = [wave("first", &[], "10m"), wave("second", &["first"], "1s"), wave("third", &["second"], "10m")];
+    create(&user, "stuck", &waves).await;
 
     let said = user.run("waves pause stuck").await.good();
     assert_eq!(said, "WavePlan stuck: No further wave starts: it was paused by annotation.\n");
@@ -74,7 +76,7 @@ async fn a_stuck_rollout_is_helped_through_by_hand() {
     let said = user.run("waves resume stuck").await.good();
     assert_eq!(said, "WavePlan stuck: Wave first is running.\n");
 
-    config_map(&user, "stuck-first").await;
+    config_map(&user, "first").await;
     let said = user.run("waves status stuck --watch").await.bad();
     assert!(said.contains("third   Blocked    0/1  blocked by second"), "{said}");
     assert!(said.ends_with("WavePlan stuck: Failed, 1/3 waves\n"), "{said}");
@@ -90,13 +92,13 @@ async fn a_stuck_rollout_is_helped_through_by_hand() {
     assert!(said.contains("→ Skipped\nWavePlan stuck: Wave third is running.\n"), "{said}");
     let refused = user.run("waves retry stuck second").await.refusal();
     assert_eq!(refused, "Wave second is skipped: see opctl waves unskip.");
-    config_map(&user, "stuck-third").await;
+    config_map(&user, "third").await;
     let said = user.run("waves status stuck --watch").await.good();
     assert!(said.ends_with("WavePlan stuck: Ready, 3/3 waves\n"), "{said}");
 
     let checked = user.run("waves verify-startup stuck").await.good();
     assert!(checked.contains("~ second was skipped"), "{checked}");
-    config_map(&user, "stuck-second").await;
+    config_map(&user, "second").await;
     let said = user.run("waves unskip stuck second").await.good();
     assert_eq!(said, "Wave second: Skipped → Ready\nWavePlan stuck: All 3 waves are ready.\n");
     let plan = user.plans().get("stuck").await.unwrap();
@@ -108,6 +110,28 @@ async fn a_stuck_rollout_is_helped_through_by_hand() {
     assert_eq!(refused, "No wave of WavePlan stuck failed or ran out of time: there is nothing to try again.");
     let said = user.run("waves pause stuck").await.good();
     assert!(said.contains("It is paused: no wave of its next rollout starts before it is resumed."), "{said}");
+
+    // A failure that pauses the whole plan, although another branch could go on.
+    let mut fatal = wave("fatal", &[], "1s");
+    fatal["onFailure"] = json!("Pause");
+    create(&user, "halted", &[fatal, wave("base", &[], "10m"), wave("top", &["base"], "10m")]).await;
+    eventually(&user, "halted", "fatal", WavePhase::TimedOut).await;
+    config_map(&user, "base").await;
+    eventually(&user, "halted", "top", WavePhase::Suspended).await;
+    let refused = user.run("waves force halted top").await.refusal();
+    assert_eq!(refused, "WavePlan halted is paused: no wave starts before it is resumed, see opctl waves resume.");
+    let said = user.run("waves resume halted").await.good();
+    assert!(said.starts_with("WavePlan halted: Wave top is running. Wave fatal was not ready by "), "{said}");
+}
+
+/// Waits, by watch, until a wave is in a phase; fails with the plan as it was last.
+async fn eventually(user: &User, plan: &str, wave: &str, phase: WavePhase) {
+    let stands = |plan: Option<&WavePlan>| {
+        let status = plan.and_then(|plan| plan.status.as_ref());
+        status.and_then(|status| status.wave(wave)).is_some_and(|wave| wave.phase == phase)
+    };
+    let reached = timeout(PATIENCE, await_condition(user.plans(), plan, stands)).await;
+    assert!(reached.is_ok(), "{wave} is not {phase}: {:#?}", user.plans().get(plan).await);
 }
 
 #[tokio::test]
@@ -126,6 +150,7 @@ async fn what_an_operator_does_not_answer_is_said_and_stays_asked() {
     user.run("waves skip unheard database-ui --wait=false").await.good();
     let plan = user.plans().get("unheard").await.unwrap();
     assert_eq!(plan.annotations()[SKIP_ANNOTATION], "database-ui,services", "what was asked before stays");
+    user.remove(&["unheard"]).await;
 }
 
 #[tokio::test]
@@ -147,4 +172,5 @@ async fn what_makes_no_sense_is_refused_and_nothing_is_written() {
         assert_eq!(user.run(&format!("waves {line}")).await.refusal(), words, "{line}");
     }
     assert_eq!(user.plans().get("strict").await.unwrap().metadata.resource_version, before);
+    user.remove(&["strict"]).await;
 }

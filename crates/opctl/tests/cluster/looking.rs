@@ -3,12 +3,13 @@
 use std::process::Stdio;
 
 use kube::api::DeleteParams;
+use sandbox::{Component, Options, Sandbox, Signal};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::user::{DONE, PATIENCE, ROLLING_OUT, TIMED_OUT, User};
+use crate::user::{DONE, PATIENCE, ROLLING_OUT, TIMED_OUT, User, install};
 
 #[tokio::test]
 async fn a_list_tells_where_each_plan_stands() {
@@ -28,6 +29,7 @@ async fn a_list_tells_where_each_plan_stands() {
     let done = list.as_array().unwrap().iter().find(|plan| plan["name"] == "list-done").unwrap();
     assert_eq!((&done["ready"], &done["phase"], &done["progress"]), (&json!(true), &json!("Ready"), &json!("7/7")));
     assert_eq!(done["message"], "All 7 waves are ready.");
+    user.remove(&["list-done", "list-running"]).await;
 }
 
 #[tokio::test]
@@ -44,6 +46,20 @@ async fn a_status_is_a_tree_without_colours_in_a_pipe() {
     let status: Value = serde_json::from_str(&user.run("waves status tree -o json").await.good()).unwrap();
     assert_eq!((&status["name"], &status["phase"]), (&json!("tree"), &json!("Failed")));
     assert_eq!(status["waves"][4]["phase"], "TimedOut");
+    user.remove(&["tree"]).await;
+}
+
+/// The lines up to the one with these words.
+async fn until<R: AsyncBufRead + Unpin>(lines: &mut Lines<R>, wanted: &str) -> Vec<String> {
+    let mut read = Vec::new();
+    loop {
+        let line = timeout(PATIENCE, lines.next_line()).await;
+        let line = line.unwrap_or_else(|_| panic!("no {wanted:?} in {read:#?}")).unwrap();
+        read.push(line.unwrap_or_else(|| panic!("it ended without {wanted:?}: {read:#?}")));
+        if read.last().unwrap().contains(wanted) {
+            return read;
+        }
+    }
 }
 
 #[tokio::test]
@@ -52,27 +68,38 @@ async fn following_a_plan_in_a_log_prints_a_line_per_change_and_ends_when_it_is_
     user.plan("followed", ROLLING_OUT).await;
     let mut child = user.command("waves status followed --watch").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut until = async |wanted: &str| {
-        let mut read = Vec::new();
-        loop {
-            let line = timeout(PATIENCE, lines.next_line()).await;
-            let line = line.unwrap_or_else(|_| panic!("no {wanted:?} in {read:#?}")).unwrap();
-            read.push(line.unwrap_or_else(|| panic!("it ended without {wanted:?}: {read:#?}")));
-            if read.last().unwrap().contains(wanted) {
-                return read;
-            }
-        }
-    };
-    let read = until("WavePlan followed: Running, 3/7 waves").await;
+    let read = until(&mut lines, "WavePlan followed: Running, 3/7 waves").await;
     assert_eq!(read.len(), 8, "each wave and the plan: {read:#?}");
 
     user.publish("followed", &ROLLING_OUT.replace("ready: 2", "ready: 4")).await;
-    let read = until("database-workloads").await;
+    let read = until(&mut lines, "database-workloads").await;
     assert!(read.len() == 1 && read[0].contains("Running    4/5"), "only what changed: {read:#?}");
 
     user.publish("followed", DONE).await;
-    until("services                   Ready      4/4  after 1m").await;
-    until("WavePlan followed: Ready, 7/7 waves").await;
+    until(&mut lines, "services                   Ready      4/4  after 1m").await;
+    until(&mut lines, "WavePlan followed: Ready, 7/7 waves").await;
+    assert_eq!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().code(), Some(0));
+    user.remove(&["followed"]).await;
+}
+
+#[tokio::test]
+async fn following_survives_a_restart_of_the_api_server() {
+    let sandbox = Sandbox::start(Options::default()).await.expect("a control plane");
+    let user = User::of(&sandbox).await;
+    install(&user.client).await;
+    user.plan("survivor", ROLLING_OUT).await;
+    let mut command = user.command("waves status survivor --watch");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut complaints = BufReader::new(child.stderr.take().unwrap()).lines();
+    until(&mut lines, "WavePlan survivor: Running").await;
+
+    sandbox.stop(Component::ApiServer, Signal::Kill).await.unwrap();
+    let said = until(&mut complaints, "cannot be reached").await;
+    assert!(said[0].starts_with("opctl: The watch broke, and is opened again: "), "{said:#?}");
+    sandbox.restart(Component::ApiServer).await.unwrap();
+    user.publish("survivor", DONE).await;
+    until(&mut lines, "WavePlan survivor: Ready, 7/7 waves").await;
     assert_eq!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().code(), Some(0));
 }
 
@@ -94,6 +121,7 @@ async fn following_ends_with_failure_when_a_plan_fails_takes_too_long_or_is_dele
     let output = timeout(PATIENCE, child.wait_with_output()).await.expect("it ends").unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "opctl: WavePlan slow was deleted.\n");
     assert_eq!(output.status.code(), Some(1));
+    user.remove(&["fails"]).await;
 }
 
 #[tokio::test]
@@ -103,6 +131,7 @@ async fn following_as_json_prints_one_object_a_line() {
     let text = user.run("waves status json-lines --watch -o json").await.good();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), &lines[0]["phase"]), (1, &json!("Ready")));
+    user.remove(&["json-lines"]).await;
 }
 
 #[tokio::test]
@@ -136,4 +165,5 @@ async fn on_a_terminal_the_tree_is_drawn_in_place_with_colours_unless_nobody_wan
         assert!(text.ends_with("★ critical path, 9m in all\x1b[K\r\n\x1b[J"), "{text:?}");
         assert_eq!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().code(), Some(0));
     }
+    user.remove(&["drawn"]).await;
 }

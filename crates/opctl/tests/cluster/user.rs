@@ -65,6 +65,13 @@ impl User {
         self.publish(name, status).await;
     }
 
+    /// Leaves the cluster as it was: plans are not in a namespace, and other tests have operators.
+    pub async fn remove(&self, names: &[&str]) {
+        for name in names {
+            self.plans().delete(name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+
     pub async fn publish(&self, name: &str, status: &str) {
         let status: Value = serde_yaml::from_str(status).unwrap();
         let patch = Patch::Merge(json!({ "status": status }));

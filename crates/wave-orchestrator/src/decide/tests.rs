@@ -309,6 +309,42 @@ fn on_failure_retry_tries_again_after_a_growing_pause_and_then_gives_up() {
 }
 
 #[test]
+fn on_failure_rollback_takes_the_wave_back_once_and_blocks_what_depends_on_it() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Rollback;
+    let rollback = crate::observe::Rollback { kept: Some("old".to_owned()), wanted: Some("new".to_owned()) };
+    fleet.seen.rollbacks.insert("infrastructure-core".to_owned(), rollback);
+    fleet.settle();
+    fleet.fail("infrastructure-core");
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    let core = decision.status.wave("infrastructure-core").unwrap().clone();
+    assert_eq!((core.phase, core.rolled_back), (WavePhase::Running, true));
+    fleet.plan.status = Some(decision.status);
+    fleet.ready("infrastructure-core");
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Failed, "what was asked for is not there");
+    assert_eq!(fleet.phase("infrastructure-operators"), WavePhase::Blocked);
+    assert!(
+        fleet.summary().2.contains("was taken back to what it was when it was last ready"),
+        "{:?}",
+        fleet.summary()
+    );
+    fleet.annotate(RETRY_ANNOTATION, "infrastructure-core@1");
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(!decision.status.wave("infrastructure-core").unwrap().rolled_back);
+}
+
+#[test]
+fn a_wave_that_never_was_ready_is_not_taken_back() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Rollback;
+    let rollback = crate::observe::Rollback { kept: None, wanted: Some("new".to_owned()) };
+    fleet.seen.rollbacks.insert("infrastructure-core".to_owned(), rollback);
+    fleet.settle();
+    fleet.fail("infrastructure-core");
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Failed);
+}
+
+#[test]
 fn retry_skip_force_and_pause_are_asked_by_annotation() {
     let mut fleet = Play::fleet();
     fleet.settle();

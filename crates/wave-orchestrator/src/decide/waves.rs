@@ -167,6 +167,7 @@ impl Case<'_> {
     fn is_ready(&self) -> bool {
         let token = token(self.board.rollout, self.was.attempts);
         let probed = self.was.phase == WavePhase::Ready
+            || (self.was.phase == WavePhase::Failed && self.was.rolled_back)
             || (self.probes.len() == self.wave.probes.len() && self.probes.iter().all(|probe| probe.lack.is_none()));
         self.look.ready == self.look.total
             && self.look.due.is_empty()
@@ -190,13 +191,25 @@ impl Case<'_> {
     fn start_again(&self, now: &mut WaveStatus) {
         self.start(now);
         now.attempts += 1;
+        now.rolled_back = false;
+    }
+
+    /// Whether it was ready once with other manifests than these.
+    fn can_be_taken_back(&self) -> bool {
+        let rollback = self.board.seen.rollbacks.get(&self.wave.name);
+        rollback.is_some_and(|rollback| rollback.kept.is_some() && rollback.kept != rollback.wanted)
     }
 
     /// Takes a wave that was started further.
     fn proceed(&self, now: &mut WaveStatus) {
         let moment = self.board.now;
-        if self.board.requests.retries(&self.wave.name) && !self.is_ready() {
+        if self.board.requests.retries(&self.wave.name) && (now.rolled_back || !self.is_ready()) {
             return self.start_again(now);
+        }
+        if self.is_ready() && now.rolled_back {
+            now.phase = WavePhase::Failed;
+            now.not_ready = vec![taken_back(&self.wave.name)];
+            return;
         }
         if self.is_ready() {
             return become_ready(now, self.was.phase, moment);
@@ -221,6 +234,11 @@ impl Case<'_> {
         }
         if self.board.requests.resume {
             now.forgiven = true;
+        }
+        if self.wave.on_failure == OnFailure::Rollback && !now.rolled_back && self.can_be_taken_back() {
+            self.start(now);
+            now.rolled_back = true;
+            return;
         }
         if self.wave.on_failure == OnFailure::Retry && now.attempts < self.wave.retries {
             let pause = RETRY_AFTER.scaled(2f64.powi(now.attempts)).min(LONGEST_RETRY);
@@ -273,6 +291,13 @@ pub(super) fn paused_by(plan: &WavePlan) -> Option<String> {
     let policy = |name: &str| plan.spec.waves.iter().find(|wave| wave.name == name).map(|wave| wave.on_failure);
     let mut troubled = status.waves.iter().filter(|wave| wave.phase.is_trouble() && !wave.forgiven);
     troubled.find(|wave| policy(&wave.name) == Some(OnFailure::Pause)).map(|wave| wave.name.clone())
+}
+
+fn taken_back(wave: &str) -> NotReady {
+    let message = format!(
+        "Wave {wave} failed and was taken back to what it was when it was last ready. Correct the plan, or ask for a retry."
+    );
+    NotReady { object: format!("wave {wave}"), reason: "RolledBack".to_owned(), message, failed: true }
 }
 
 fn broken(wave: &str, problem: &str) -> NotReady {

@@ -11,7 +11,7 @@ use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, Wav
 use crate::index::{Due, FLUX_REQUEST, OwnedSeen, WaveLook};
 use crate::interest::WrittenKind;
 use crate::observe::Seen;
-use crate::render::Stage;
+use crate::render::{Stage, kept_secret};
 
 /// The writes of this pass, and why something is not pruned that should be.
 pub(super) fn writes(
@@ -33,6 +33,7 @@ pub(super) fn writes(
     for (number, wave) in waves.iter().enumerate() {
         let Some(look) = seen.look.waves.get(number) else { continue };
         now.extend(gates(wave, look, board));
+        now.extend(keep(plan, seen, board, wave));
         if is_published_as_running(board, wave) {
             now.extend(stale_jobs(look, wave).cloned().map(|target| delete(target, Dependants::Background)));
             now.extend(nudges(board, number, wave, look));
@@ -54,6 +55,15 @@ fn is_published_as_running(board: &Board<'_>, wave: &WaveStatus) -> bool {
     let was = board.old.wave(&wave.name).filter(|_| board.same_rollout);
     wave.phase == WavePhase::Running
         && was.is_some_and(|was| was.phase == WavePhase::Running && was.started_at == wave.started_at)
+}
+
+/// What a wave consists of that is published as ready, for a time when it is needed again.
+fn keep(plan: &WavePlan, seen: &Seen, board: &Board<'_>, wave: &WaveStatus) -> Option<Write> {
+    let rollback = seen.rollbacks.get(&wave.name)?;
+    let was = board.old.wave(&wave.name).filter(|_| board.same_rollout)?;
+    let settled = was.phase == WavePhase::Ready && wave.phase == WavePhase::Ready;
+    let wanted = rollback.wanted.as_ref().filter(|wanted| settled && rollback.kept.as_ref() != Some(wanted))?;
+    Write::apply(&kept_secret(plan, &seen.home, &wave.name, wanted)).ok()
 }
 
 /// What may be applied now: nothing of a later member or stage before what comes first is ready.

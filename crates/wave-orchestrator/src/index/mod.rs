@@ -143,6 +143,7 @@ impl Index {
                 }
                 tally.push(item, knowledge);
             }
+            tally.count_twins(&wave.items);
             plan.waves.push(tally);
         }
         for source in &interest.sources {
@@ -201,10 +202,10 @@ impl Index {
         let chosen = self.by_kind.get(kind).into_iter().flatten();
         for place in named.chain(chosen) {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
+            let (Some(of), Some(tally)) = (plan.interest.waves.get(place.wave), plan.waves.get_mut(place.wave)) else {
                 continue;
             };
-            if tally.seen(place.item, item, &id, object, &self.operator, now) == Tallied::Changed {
+            if tally.seen(place.item, &of.items, &id, object, &self.operator, now) == Tallied::Changed {
                 note(&mut wake, &place.plan);
             }
         }
@@ -234,13 +235,13 @@ impl Index {
         let chosen = self.by_kind.get(&id.kind).into_iter().flatten();
         for place in named.chain(chosen) {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
+            let (Some(of), Some(tally)) = (plan.interest.waves.get(place.wave), plan.waves.get_mut(place.wave)) else {
                 continue;
             };
-            if item.scope.as_ref() != Some(scope) {
+            if of.items.get(place.item).is_none_or(|item| item.scope.as_ref() != Some(scope)) {
                 continue;
             }
-            if tally.gone(place.item, item, id) == Tallied::Changed {
+            if tally.gone(place.item, &of.items, id) == Tallied::Changed {
                 note(&mut wake, &place.plan);
             }
         }
@@ -362,7 +363,9 @@ impl Index {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let label =
             |key: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str);
-        let uid = label(OWNER_LABEL).filter(|_| self.is_our_work(object)).map(str::to_owned);
+        // What is kept beside the waves belongs to none.
+        let uid = label(OWNER_LABEL).filter(|_| label(WAVE_LABEL).is_some() && self.is_our_work(object));
+        let uid = uid.map(str::to_owned);
         let plan = uid.as_ref().and_then(|uid| self.by_uid.get(uid)).cloned();
         let annotation =
             |key: &str| object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str);

@@ -45,6 +45,13 @@ impl Tally {
         }
     }
 
+    /// Counts those anew that depend on others, once all are there.
+    pub(super) fn count_twins(&mut self, items: &[Item]) {
+        for (number, item) in items.iter().enumerate().filter(|(_, item)| !item.twins.is_empty()) {
+            self.count(number, item);
+        }
+    }
+
     pub(super) fn into_known(self) -> Vec<Known> {
         self.known
     }
@@ -60,22 +67,22 @@ impl Tally {
     pub(super) fn seen(
         &mut self,
         number: usize,
-        item: &Item,
+        items: &[Item],
         id: &ObjectId,
         object: &Value,
         operator: &str,
         now: Timestamp,
     ) -> Tallied {
-        self.change(number, item, |known| known.seen(item, id, object, operator, now))
+        self.change(number, items, |known, item| known.seen(item, id, object, operator, now))
     }
 
-    pub(super) fn gone(&mut self, number: usize, item: &Item, id: &ObjectId) -> Tallied {
-        self.change(number, item, |known| known.gone(item, id))
+    pub(super) fn gone(&mut self, number: usize, items: &[Item], id: &ObjectId) -> Tallied {
+        self.change(number, items, |known, item| known.gone(item, id))
     }
 
     pub(super) fn synced(&mut self, items: &[Item], scope: &ScopeId) {
-        for (number, item) in items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope)) {
-            self.change(number, item, |known| {
+        for (number, _) in items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope)) {
+            self.change(number, items, |known, _| {
                 known.told();
                 true
             });
@@ -116,26 +123,33 @@ impl Tally {
                 continue;
             };
             if let Subject::One(id) = &item.subject {
-                self.seen(number, item, id, &object, operator, now);
+                self.seen(number, items, id, &object, operator, now);
             }
         }
     }
 
-    fn change(&mut self, number: usize, item: &Item, change: impl FnOnce(&mut Known) -> bool) -> Tallied {
-        let Some(known) = self.known.get_mut(number) else { return Tallied::Same };
+    fn change(&mut self, number: usize, items: &[Item], change: impl FnOnce(&mut Known, &Item) -> bool) -> Tallied {
+        let (Some(known), Some(item)) = (self.known.get_mut(number), items.get(number)) else { return Tallied::Same };
         if let Some((at, _)) = &known.recheck {
             self.rechecks.remove(&(*at, number));
         }
-        let changed = change(known);
+        let changed = change(known, item);
         self.count(number, item);
+        for &twin in &item.twins {
+            if let Some(item) = items.get(twin) {
+                self.count(twin, item);
+            }
+        }
         if changed { Tallied::Changed } else { Tallied::Same }
     }
 
     fn count(&mut self, number: usize, item: &Item) {
         let Some(known) = self.known.get(number) else { return };
         set(&mut self.unread, number, known.is_unread());
-        set(&mut self.unready, number, !known.is_ready(item));
-        set(&mut self.failed, number, known.standing.is_failed() && known.is_current(item));
+        // What is still to be applied says nothing of what it will be.
+        let early = item.twins.iter().any(|twin| self.due.contains(twin));
+        set(&mut self.unready, number, early || !known.is_ready(item));
+        set(&mut self.failed, number, !early && known.standing.is_failed() && known.is_current(item));
         set(&mut self.due, number, known.is_due(item));
         if let Some((at, _)) = &known.recheck {
             self.rechecks.insert((*at, number));

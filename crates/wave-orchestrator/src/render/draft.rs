@@ -8,9 +8,10 @@ use kube::ResourceExt;
 use kube::core::DynamicObject;
 use sha2::{Digest, Sha256};
 
+use super::kept::{KEPT_AT_MOST, kept_text};
 use super::{Stage, parse};
 use crate::api::v1alpha1::{
-    ConfigMapKey, HealthCheck, Manifests, Mode, Parallelism, Probe, WAVE_LABEL, Wave, WavePlanSpec,
+    ConfigMapKey, HealthCheck, Manifests, Member, Mode, OnFailure, Parallelism, Probe, WAVE_LABEL, Wave, WavePlanSpec,
 };
 use crate::expression::Expression;
 
@@ -39,6 +40,8 @@ pub struct DraftWave {
     pub probes: Vec<Probe>,
     /// Why it cannot be carried out, if it cannot.
     pub problem: Option<String>,
+    /// Its manifests, where they are to be kept for a time when they are needed again.
+    pub to_keep: Option<String>,
 }
 
 /// One object, or one choice of objects, that must be ready.
@@ -105,20 +108,47 @@ pub struct Check {
 ///
 /// Total: a wave that cannot be carried out says why, and the others are as they would be without it.
 pub fn draft(spec: &WavePlanSpec, sources: &Sources) -> Draft {
-    let mut waves: Vec<DraftWave> = spec.waves.iter().map(|wave| wave_of(wave, sources)).collect();
+    draft_with(spec, sources, &BTreeMap::new())
+}
+
+/// Takes a plan apart in which some waves have other manifests than the spec says: those by their names.
+pub fn draft_with(spec: &WavePlanSpec, sources: &Sources, instead: &BTreeMap<String, String>) -> Draft {
+    let one = |wave: &Wave| wave_of(wave, sources, instead.get(&wave.name).map(String::as_str));
+    let mut waves: Vec<DraftWave> = spec.waves.iter().map(one).collect();
     refuse_doubles(&mut waves);
     let items = waves.iter().flat_map(|wave| &wave.items);
     let kinds = items.map(|item| (item.api_version.clone(), item.kind.clone())).collect();
     Draft { revision: revision(spec, sources), kinds, waves }
 }
 
-fn wave_of(wave: &Wave, sources: &Sources) -> DraftWave {
+fn wave_of(wave: &Wave, sources: &Sources, instead: Option<&str>) -> DraftWave {
     let mut draft = DraftWave { name: wave.name.clone(), probes: wave.probes.clone(), ..DraftWave::default() };
-    match items(wave, sources) {
+    let taken = match instead {
+        None => items(wave, sources),
+        Some(text) => items(&with_manifests(wave, text), sources),
+    };
+    match taken {
         Ok(items) => draft.items = items,
         Err(problem) => draft.problem = Some(problem),
     }
+    if wave.on_failure == OnFailure::Rollback && draft.problem.is_none() {
+        let text = kept_text(&draft.items);
+        if text.len() > KEPT_AT_MOST {
+            let words =
+                "its manifests are too large to be kept for onFailure: Rollback; spread them over several waves";
+            draft.problem = Some(words.to_owned());
+        }
+        draft.to_keep = Some(text).filter(|text| !text.is_empty());
+    }
     draft
+}
+
+/// The wave with other manifests; what others make stays.
+fn with_manifests(wave: &Wave, text: &str) -> Wave {
+    let manifests = Manifests { inline: Some(text.to_owned()), ..Manifests::default() };
+    let kept = Member { name: Some("kept".to_owned()), manifests: Some(manifests), ..Member::default() };
+    let others = wave.members.iter().filter(|member| member.reference.is_some()).cloned();
+    Wave { members: others.chain([kept]).collect(), ..wave.clone() }
 }
 
 fn items(wave: &Wave, sources: &Sources) -> Result<Vec<DraftItem>, String> {
@@ -282,7 +312,8 @@ fn refuse_doubles(waves: &mut [DraftWave]) {
     }
 }
 
-fn revision(spec: &WavePlanSpec, sources: &Sources) -> String {
+/// A digest of the spec and of what its sources hold.
+pub fn revision(spec: &WavePlanSpec, sources: &Sources) -> String {
     let mut digest = Sha256::new();
     let timeouts: Vec<String> = spec.waves.iter().map(|wave| spec.timeout_of(wave).to_string()).collect();
     let sources: Vec<_> = sources.iter().collect();

@@ -102,3 +102,44 @@ async fn an_endpoint_must_answer_before_its_wave_is_ready() {
     stage.ready().await;
     answering.abort();
 }
+
+#[tokio::test]
+async fn a_wave_that_fails_is_taken_back_to_what_it_was_when_it_was_last_ready() {
+    let stage = Stage::new("rollback").await;
+    let plan = |version: &str| {
+        format!(
+            "waves: [{{name: app, onFailure: Rollback, members: [{{manifests: {{namespace: NS, inline: '{{apiVersion: v1, kind: ConfigMap, metadata: {{name: app}}, data: {{version: \"{version}\"}}}}'}}}}], \
+             healthChecks: [{{target: {{apiVersion: v1, kind: ConfigMap, namespace: NS, name: app}}, ready: \"data.version != 'bad'\", failed: \"data.version == 'bad'\"}}]}}, \
+             {{name: behind, dependsOn: [{{wave: app}}], members: [{}]}}]",
+            map("behind")
+        )
+    };
+    stage.plan(&plan("1")).await;
+    stage.ready().await;
+    let version = async || stage.maps().get("app").await.unwrap().data.unwrap()["version"].clone();
+    // It is kept before anything can go wrong.
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::default_namespaced(stage.client.clone());
+    let uid = stage.plans().get(&stage.name()).await.unwrap().uid().unwrap();
+    let kept = format!("app.{uid}");
+    eventually(&secrets, &kept, "kept", |_| true).await;
+    stage.plan(&plan("bad")).await;
+    let back = stage
+        .until("one that was taken back", |plan| {
+            let app = crate::stage::wave(plan, "app");
+            app.is_some_and(|app| app.phase == WavePhase::Failed && app.rolled_back)
+        })
+        .await;
+    let told = &crate::stage::wave(&back, "app").unwrap().not_ready[0];
+    assert_eq!(told.reason, "RolledBack");
+    assert_eq!(version().await, "1");
+    stage.until_wave("behind", WavePhase::Blocked).await;
+    // A correction goes on as if nothing had happened, and becomes what is gone back to.
+    stage.plan(&plan("2")).await;
+    stage.ready().await;
+    assert_eq!(version().await, "2");
+    let kept_two = |secret: &k8s_openapi::api::core::v1::Secret| {
+        let text = secret.data.as_ref().and_then(|data| String::from_utf8(data["manifests"].0.clone()).ok());
+        text.is_some_and(|text| text.contains("\"version\":\"2\""))
+    };
+    eventually(&secrets, &kept, "kept anew", kept_two).await;
+}

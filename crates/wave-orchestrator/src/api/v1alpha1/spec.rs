@@ -463,6 +463,9 @@ pub enum OnFailure {
     Continue,
     /// It is tried again: failed Jobs are made anew, Flux members asked to reconcile, the clock starts over.
     Retry,
+    /// Its manifests go back to what they were when it was last ready; the waves that depend on it are blocked. What others
+    /// make stays as it is. Where it never was ready, this is `Block`.
+    Rollback,
     /// No further wave of the whole plan starts until it is ready or someone resumes the plan.
     Pause,
 }

@@ -102,6 +102,7 @@ pub struct Rollout {
 /// A wave in a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "four facts that do not depend on each other")]
 pub struct WaveStatus {
     /// The wave.
     pub name: String,
@@ -141,6 +142,9 @@ pub struct WaveStatus {
     /// Whether someone started it before its dependencies were ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
+    /// Whether its manifests were taken back to what they were when it was last ready (`onFailure: Rollback`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rolled_back: bool,
     /// Whether it has been ready once, in whichever rollout.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rolled_out: bool,

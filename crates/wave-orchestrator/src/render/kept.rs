@@ -1,0 +1,51 @@
+//! What a wave consisted of when it was last ready, kept for `onFailure: Rollback`. Manifests may hold anything, so that
+//! they are kept in a Secret.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use opcore::ownership::owner_reference;
+
+use super::{DraftItem, DraftTask};
+use crate::api::v1alpha1::WavePlan;
+
+/// A Secret has no room for more.
+pub(super) const KEPT_AT_MOST: usize = 900_000;
+/// Where in the Secret the manifests are.
+const KEY: &str = "manifests";
+
+/// The manifests of a wave as one text. JSON is YAML.
+pub(super) fn kept_text(items: &[DraftItem]) -> String {
+    let objects = items.iter().filter_map(|item| match &item.task {
+        DraftTask::Apply(object) => serde_json::to_string(object).ok(),
+        _ => None,
+    });
+    objects.collect::<Vec<_>>().join("\n---\n")
+}
+
+/// The name of the Secret in which the manifests of a wave are kept.
+pub fn kept_name(plan: &WavePlan, wave: &str) -> String {
+    format!("{wave}.{}", plan.uid().unwrap_or_default())
+}
+
+/// The manifests that a Secret keeps.
+pub fn kept_in(secret: &Secret) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(KEY)?.0.clone()).ok()
+}
+
+/// The Secret in which the manifests of a wave are kept. It goes with the plan.
+pub fn kept_secret(plan: &WavePlan, namespace: &str, wave: &str, text: &str) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(kept_name(plan, wave)),
+            namespace: Some(namespace.to_owned()),
+            owner_references: owner_reference(plan, Some(namespace)).ok().map(|reference| vec![reference]),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(text.as_bytes().to_vec()))])),
+        ..Secret::default()
+    }
+}
