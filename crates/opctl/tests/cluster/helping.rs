@@ -2,40 +2,15 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
-use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
-use opcore::Context;
-use opcore::client::Shield;
-use opcore::controller::{Limits, Parts};
-use opcore::election::Leadership;
-use opcore::health::Health;
-use opcore::metrics::Metrics;
+use opcore_testing::running::{Running, Settings};
+use opcore_testing::wait::eventually;
 use sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::time::timeout;
 use wave_orchestrator::api::v1alpha1::{RETRY_ANNOTATION, SKIP_ANNOTATION, WavePhase, WavePlan};
 use wave_orchestrator::controller::WavePlans;
 
-use crate::user::{PATIENCE, ROLLING_OUT, TIMED_OUT, User, install};
-
-/// The real operator in this process, until the sender is dropped.
-async fn operator(sandbox: &Sandbox) -> watch::Sender<bool> {
-    let (stop, stopping) = watch::channel(false);
-    let metrics = Metrics::new(opcore::build_info!()).unwrap();
-    let shield = Shield { leadership: Leadership::unquestioned(), metrics: metrics.clone(), deadline: PATIENCE };
-    let context = Context::new(Parts {
-        client: shield.client(sandbox.config().await.unwrap()).unwrap(),
-        operator: "wave-orchestrator".to_owned(),
-        namespaces: Vec::new(),
-        limits: Limits::default(),
-        metrics,
-        health: Health::default(),
-        stopping,
-    });
-    tokio::spawn(async move { context.controller(WavePlans::new(&context)).await.unwrap() });
-    stop
-}
+use crate::user::{ROLLING_OUT, TIMED_OUT, User};
 
 /// A wave of one ConfigMap that someone else is to make.
 fn wave(name: &str, before: &[&str], timeout: &str) -> Value {
@@ -64,8 +39,9 @@ async fn config_map(user: &User, name: &str) {
 async fn a_stuck_rollout_is_helped_through_by_hand() {
     let sandbox = Sandbox::start(Options::default()).await.expect("a control plane");
     let user = User::of(&sandbox).await;
-    install(&user.client).await;
-    let _operator = operator(&sandbox).await;
+    user.install().await;
+    let config = sandbox.config().await.unwrap();
+    let operator = Running::start("wave-orchestrator", config, &[], Settings::default(), WavePlans::new);
     let waves = [wave("first", &[], "10m"), wave("second", &["first"], "1s"), wave("third", &["second"], "10m")];
     create(&user, "stuck", &waves).await;
 
@@ -115,23 +91,23 @@ async fn a_stuck_rollout_is_helped_through_by_hand() {
     let mut fatal = wave("fatal", &[], "1s");
     fatal["onFailure"] = json!("Pause");
     create(&user, "halted", &[fatal, wave("base", &[], "10m"), wave("top", &["base"], "10m")]).await;
-    eventually(&user, "halted", "fatal", WavePhase::TimedOut).await;
+    reached(&user, "halted", "fatal", WavePhase::TimedOut).await;
     config_map(&user, "base").await;
-    eventually(&user, "halted", "top", WavePhase::Suspended).await;
+    reached(&user, "halted", "top", WavePhase::Suspended).await;
     let refused = user.run("waves force halted top").await.refusal();
     assert_eq!(refused, "WavePlan halted is paused: no wave starts before it is resumed, see opctl waves resume.");
     let said = user.run("waves resume halted").await.good();
     assert!(said.starts_with("WavePlan halted: Wave top is running. Wave fatal was not ready by "), "{said}");
+    operator.stop().await;
 }
 
-/// Waits, by watch, until a wave is in a phase; fails with the plan as it was last.
-async fn eventually(user: &User, plan: &str, wave: &str, phase: WavePhase) {
-    let stands = |plan: Option<&WavePlan>| {
-        let status = plan.and_then(|plan| plan.status.as_ref());
-        status.and_then(|status| status.wave(wave)).is_some_and(|wave| wave.phase == phase)
+/// Waits until a wave is in a phase.
+async fn reached(user: &User, plan: &str, wave: &str, phase: WavePhase) {
+    let stands = |plan: &WavePlan| {
+        let wave = plan.status.as_ref().and_then(|status| status.wave(wave));
+        wave.is_some_and(|wave| wave.phase == phase)
     };
-    let reached = timeout(PATIENCE, await_condition(user.plans(), plan, stands)).await;
-    assert!(reached.is_ok(), "{wave} is not {phase}: {:#?}", user.plans().get(plan).await);
+    eventually(&user.plans(), plan, &format!("so far that {wave} is {phase}"), stands).await;
 }
 
 #[tokio::test]

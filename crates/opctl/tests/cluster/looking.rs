@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::user::{DONE, PATIENCE, ROLLING_OUT, TIMED_OUT, User, install};
+use crate::user::{DONE, PATIENCE, ROLLING_OUT, TIMED_OUT, User};
 
 #[tokio::test]
 async fn a_list_tells_where_each_plan_stands() {
@@ -86,7 +86,7 @@ async fn following_a_plan_in_a_log_prints_a_line_per_change_and_ends_when_it_is_
 async fn following_survives_a_restart_of_the_api_server() {
     let sandbox = Sandbox::start(Options::default()).await.expect("a control plane");
     let user = User::of(&sandbox).await;
-    install(&user.client).await;
+    user.install().await;
     user.plan("survivor", ROLLING_OUT).await;
     let mut command = user.command("waves status survivor --watch");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

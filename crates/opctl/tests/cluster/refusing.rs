@@ -6,7 +6,7 @@ use kube::config::{AuthInfo, Kubeconfig};
 use sandbox::{Options, Sandbox};
 use tempfile::TempDir;
 
-use crate::user::{DONE, ROLLING_OUT, User, install, run};
+use crate::user::{DONE, ROLLING_OUT, User, run};
 
 /// The kubeconfig of a user, changed.
 fn changed(user: &User, change: impl FnOnce(&mut Kubeconfig)) -> (TempDir, PathBuf) {
@@ -32,7 +32,7 @@ async fn without_the_kind_without_a_plan_and_with_several_it_is_said_what_to_do(
     );
     assert_eq!(user.run("waves status fleet").await.refusal(), refused);
 
-    install(&user.client).await;
+    user.install().await;
     assert_eq!(user.run("waves list").await.good(), "There is no WavePlan.\n");
     let refused = user.run("waves status").await.refusal();
     assert_eq!(refused, "There is no WavePlan: create one, e.g. with kubectl apply -f.");

@@ -2,11 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, CustomResourceExt};
 use sandbox::Sandbox;
 use serde_json::{Value, json};
@@ -14,7 +11,8 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use wave_orchestrator::api::v1alpha1::WavePlan;
 
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub use opcore_testing::PATIENCE;
+
 pub const FLEET: &str = include_str!("../../../../docs/samples/fleet.yaml");
 pub const ROLLING_OUT: &str = include_str!("../statuses/rolling-out.yaml");
 pub const TIMED_OUT: &str = include_str!("../statuses/timed-out.yaml");
@@ -38,13 +36,18 @@ impl User {
     pub async fn shared() -> Self {
         let sandbox = Sandbox::shared().await.expect("a control plane");
         let user = Self::of(sandbox).await;
-        install(&user.client).await;
+        user.install().await;
         user
     }
 
     pub async fn of(sandbox: &Sandbox) -> Self {
         opcore::client::install_crypto_provider();
         Self { kubeconfig: sandbox.kubeconfig().to_owned(), client: sandbox.client().await.unwrap() }
+    }
+
+    /// Installs the kind.
+    pub async fn install(&self) {
+        opcore_testing::wait::install(&self.client, &WavePlan::crd()).await;
     }
 
     pub fn plans(&self) -> Api<WavePlan> {
@@ -121,12 +124,4 @@ impl Answer {
         assert_eq!(self.err.lines().count(), 1, "{}", self.err);
         self.err.trim_end().trim_start_matches("opctl: ").to_owned()
     }
-}
-
-pub async fn install(client: &Client) {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let params = PatchParams::apply("tests").force();
-    api.patch(WavePlan::crd_name(), &params, &Patch::Apply(WavePlan::crd())).await.unwrap();
-    let established = await_condition(api, WavePlan::crd_name(), conditions::is_crd_established());
-    timeout(PATIENCE, established).await.expect("the CRD is established").unwrap();
 }
