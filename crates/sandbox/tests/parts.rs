@@ -281,7 +281,10 @@ fn opentofu_plans_applies_and_destroys_and_parts_are_added_to_a_sandbox_that_run
 
     // What cannot be is said, and changes nothing.
     for (line, refusal) in [
-        ("up --with registry,regisrty", "There is no part \"regisrty\" to add to a sandbox: choose from git, kustomize"),
+        (
+            "up --with registry,regisrty",
+            "There is no part \"regisrty\" to add to a sandbox: choose from git, kustomize",
+        ),
         ("up --with traefik", "traefik runs in pods, and sandbox default has no node: start one beside it"),
         ("up --name other --with traefik", "traefik runs in pods, and they need a node: add --node."),
         ("logs prometheus", "Sandbox default has no prometheus: add it with `sandbox up --with prometheus`."),
