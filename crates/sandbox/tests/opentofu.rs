@@ -54,7 +54,7 @@ fn opentofu_plans_applies_and_destroys_and_parts_are_added_to_a_sandbox_that_run
 
     // A registry comes later, once.
     let said = user.good("registry")?;
-    let address = said.trim().strip_prefix("OPCORE_REGISTRY=").context(said.clone())?.to_owned();
+    let address = said.lines().find_map(|line| line.strip_prefix("OPCORE_REGISTRY=")).context(said.clone())?.to_owned();
     ensure!(http(&address, "GET /v2/", &[], b"")?.0.starts_with("HTTP/1.0 200"));
     ensure!(user.good("registry")?.trim() == format!("OPCORE_REGISTRY={address}"));
     let said = user.good("up --with git,registry")?;
@@ -67,7 +67,10 @@ fn opentofu_plans_applies_and_destroys_and_parts_are_added_to_a_sandbox_that_run
 
     // What cannot be is said, and changes nothing.
     for (line, refusal) in [
-        ("up --with registry,regisrty", "There is no part \"regisrty\" to add to a sandbox: choose from git, opentofu"),
+        (
+            "up --with registry,regisrty",
+            "There is no part \"regisrty\" to add to a sandbox: choose from git, kustomize",
+        ),
         ("up --with traefik", "traefik runs in pods, and sandbox default has no node: start one beside it"),
         ("up --name other --with traefik", "traefik runs in pods, and they need a node: add --node."),
         ("logs prometheus", "Sandbox default has no prometheus: add it with `sandbox up --with prometheus`."),

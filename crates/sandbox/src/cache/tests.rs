@@ -199,6 +199,27 @@ async fn damage_is_noticed_and_repaired() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn definitions_are_kept_beside_the_program_and_are_as_precious() -> anyhow::Result<()> {
+    let bench = Bench::new()?;
+    let spec = fs::read_to_string(bench.dir.path().join("tiny/component.yaml"))?;
+    bench.write("component.yaml", &format!("{spec}definitions: config/crds\n"))?;
+    let error = format!("{:#}", bench.ensure().await.expect_err("there is no such folder"));
+    assert!(error.starts_with("example.test/dep has no folder config/crds: correct its component.yaml"), "{error}");
+
+    let folder = bench.dir.path().join("tiny/dep/config/crds");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("kind.yaml"), "kind: CustomResourceDefinition\n")?;
+    bench.ensure().await?;
+    fs::remove_dir_all(&folder)?;
+    let entry = bench.entry().await?;
+    let kept = entry.join("definitions/kind.yaml");
+    assert_eq!(fs::read_to_string(&kept)?, "kind: CustomResourceDefinition\n");
+    fs::remove_file(&kept)?;
+    assert_eq!(inspect(&entry, Scrutiny::Quick), Condition::Corrupt("kind.yaml is missing".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_copied_cache_is_used_as_it_is() -> anyhow::Result<()> {
     let bench = Bench::new()?;
     let program = bench.ensure().await?;

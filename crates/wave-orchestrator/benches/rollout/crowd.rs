@@ -57,7 +57,7 @@ pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Crowd> {
         is_ready(plan) && plan.status.as_ref().is_some_and(|status| status.observed_generation == generation)
     };
     until(&plans, "crowd", "Ready again", PATIENCE, is_of).await?;
-    looked(&operator, operator.looks() + 3).await?;
+    come_to_rest(&operator).await?;
     let (writes, looks) = (operator.writes(None), operator.looks());
     tokio::time::sleep(RESYNC * RESYNCS).await;
     let (resync_writes, resync_looks) = (operator.writes(None) - writes, operator.looks() - looks);
@@ -74,6 +74,19 @@ async fn looked(operator: &Operator, times: usize) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
+}
+
+/// Waits until nothing was written for longer than mere progress waits to be.
+async fn come_to_rest(operator: &Operator) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let before = operator.writes(None);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        if operator.writes(None) == before {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < deadline, "it does not come to rest");
+    }
 }
 
 fn waves(namespace: &str) -> Value {

@@ -51,7 +51,7 @@ fn instructions(what: &str, members: usize) -> anyhow::Result<f64> {
             .env(TASK, format!("{what} {members} {events}"))
             .output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let line = said.lines().find(|line| line.contains("I refs:") || line.contains("I  refs:"));
+        let line = said.lines().find(|line| line.contains(" refs:"));
         let count = line.and_then(|line| line.rsplit(' ').next()).map(|count| count.replace(',', ""));
         count.and_then(|count| count.parse().ok()).with_context(|| format!("valgrind counted nothing: {said}"))
     };

@@ -135,6 +135,16 @@ fn lack(object: &str, failed: bool) -> NotReady {
     NotReady { object: object.to_owned(), reason, message, failed }
 }
 
+fn nudge(name: &str) -> crate::index::NudgeSeen {
+    let target = opcore::plan::Target {
+        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+        namespace: None,
+        name: name.to_owned(),
+        uid: "u".to_owned(),
+    };
+    crate::index::NudgeSeen { member: 0, target, requested: None }
+}
+
 fn minutes(count: u64) -> Span {
     Span::from_secs(count * 60)
 }
@@ -184,16 +194,25 @@ fn the_profile_scales_every_timeout() {
 }
 
 #[test]
+fn a_wave_that_may_start_does_not_wait_until_others_have_written_and_has_its_turn() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.ready("infrastructure-core").settle();
+    fleet.look("infrastructure-monitoring").nudges.extend((0..40).map(|number| nudge(&format!("m{number}"))));
+    fleet.look("database-workloads").nudges.push(nudge("d0"));
+    assert_eq!(fleet.settle().plan.writes().count(), 16, "not all of it at once");
+    fleet.ready("infrastructure-operators");
+    let start = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(start.plan.is_empty(), "{:?}", start.plan);
+    let words: Vec<String> = fleet.settle().plan.writes().map(ToString::to_string).collect();
+    assert_eq!(words.len(), 16);
+    assert!(words[..2].iter().any(|write| write.contains("d0")), "{words:?}");
+}
+
+#[test]
 fn a_wave_acts_only_after_its_start_is_published() {
     let mut fleet = Play::fleet();
-    let target = opcore::plan::Target {
-        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
-        namespace: None,
-        name: "k".to_owned(),
-        uid: "u".to_owned(),
-    };
-    let nudge = crate::index::NudgeSeen { member: 0, target, requested: None };
-    fleet.look("infrastructure-core").nudges.push(nudge);
+    fleet.look("infrastructure-core").nudges.push(nudge("k"));
     let first = decide(&fleet.plan, &fleet.seen, fleet.now);
     assert!(first.plan.is_empty(), "{:?}", first.plan);
     fleet.plan.status = Some(first.status);

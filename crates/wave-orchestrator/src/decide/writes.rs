@@ -13,6 +13,10 @@ use crate::interest::WrittenKind;
 use crate::observe::Seen;
 use crate::render::{Stage, kept_secret};
 
+/// How many writes of waves one pass makes. What they lead to is seen when the pass is over, so that a wave whose
+/// dependencies turn ready meanwhile waits so long.
+const AT_ONCE: usize = 16;
+
 /// The writes of this pass, and why something is not pruned that should be.
 pub(super) fn writes(
     plan: &WavePlan,
@@ -29,25 +33,41 @@ pub(super) fn writes(
     }
     let recorded: BTreeSet<WrittenKind> =
         board.old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone())).collect();
-    let mut now = Vec::new();
+    let (mut now, mut later) = (Vec::new(), Vec::new());
     for (number, wave) in waves.iter().enumerate() {
         let Some(look) = seen.look.waves.get(number) else { continue };
         now.extend(gates(wave, look, board));
         now.extend(keep(plan, seen, board, wave));
         if is_published_as_running(board, wave) {
-            now.extend(stale_jobs(look, wave).cloned().map(|target| delete(target, Dependants::Background)));
-            now.extend(nudges(board, number, wave, look));
+            let mut of_wave = Vec::new();
+            of_wave.extend(stale_jobs(look, wave).cloned().map(|target| delete(target, Dependants::Background)));
+            of_wave.extend(nudges(board, number, wave, look));
             let due = applicable(plan.spec.waves[number].parallelism, look);
             // The kinds of what is applied are written down first, so that it is found again.
             let due = due.filter(|due| recorded.contains(&kind_of(due)));
-            now.extend(due.map(|due| Write::Apply(Box::new(due.wanted.apply.clone()))));
+            of_wave.extend(due.map(|due| Write::Apply(Box::new(due.wanted.apply.clone()))));
+            later.push(of_wave);
         }
+    }
+    // A wave that may start is published first: it must not wait until others have written all that they have to.
+    if !waves.iter().any(|wave| wave.phase == WavePhase::Running && !is_published_as_running(board, wave)) {
+        now.extend(in_turn(later).take(AT_ONCE));
     }
     // One stage: what is refused in one wave must not hold up another.
     writes.together(now);
     let (pruned, held) = prune(plan, seen, board, waves);
     writes.together(pruned);
     (writes, held)
+}
+
+/// The first write of each wave, then the second of each, and so on.
+fn in_turn(waves: Vec<Vec<Write>>) -> impl Iterator<Item = Write> {
+    let mut waves: Vec<_> = waves.into_iter().map(Vec::into_iter).collect();
+    std::iter::from_fn(move || {
+        let round: Vec<Write> = waves.iter_mut().filter_map(Iterator::next).collect();
+        (!round.is_empty()).then_some(round)
+    })
+    .flatten()
 }
 
 /// What was published says that it runs, and it still does: it may act.

@@ -145,7 +145,7 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
         ready: tally.total() - tally.unready.len(),
         failed: tally.failed.len(),
         not_ready: tally.failed.iter().chain(slow).take(NAMED).filter_map(|n| not_ready(item(n)?, tally, *n)).collect(),
-        due: tally.due.iter().take(BATCH).filter_map(|n| due(item(n)?)).collect(),
+        due: due_items(wave, tally),
         frontier: tally.unready.first().and_then(item).map(|item| (item.member, item.stage)),
         nudges: of_mode(wave, tally, Mode::Nudge)
             .map(|(item, target, known)| NudgeSeen { member: item.member, target, requested: known.requested.clone() })
@@ -167,6 +167,13 @@ fn owned_seen(id: &ObjectId, owned: &Owned, resource: ApiResource) -> OwnedSeen 
         deleting: owned.deleting,
         protected,
     }
+}
+
+/// What was refused before comes last: it must not keep the rest from being applied.
+fn due_items(wave: &WaveInterest, tally: &Tally) -> Vec<Due> {
+    let is_refused = |number: &&usize| tally.known(**number).is_some_and(|known| known.refusal.is_some());
+    let (refused, fresh): (Vec<&usize>, Vec<&usize>) = tally.due.iter().take(BATCH).partition(is_refused);
+    fresh.into_iter().chain(refused).filter_map(|number| due(wave.items.get(*number)?)).collect()
 }
 
 fn due(item: &Item) -> Option<Due> {

@@ -104,7 +104,7 @@ impl Operator {
     pub fn writes(&self, resource: Option<&str>) -> usize {
         results::count(&self.metrics.text(), "opcore_api_requests_total", |line| {
             let reads = ["\"get\"", "\"list\"", "\"watch\"", "events"].iter().any(|word| line.contains(word));
-            !reads && resource.is_none_or(|resource| line.contains(&format!("\"{resource}\"")))
+            !reads && resource.is_none_or(|resource| line.contains(&format!("resource=\"{resource}")))
         })
     }
 
