@@ -50,12 +50,11 @@ async fn bench() -> anyhow::Result<()> {
     println!("memory with 1,000 members       {full:>8.1} MiB");
     let events = event::measure()?;
     println!("{events}");
-    let flux = match std::env::var_os("OPCORE_BENCH_FLUX") {
-        Some(_) => Some(flux::measure().await?),
-        None => {
-            println!("Flux was not measured: set OPCORE_BENCH_FLUX=1.");
-            None
-        }
+    let flux = if std::env::var_os("OPCORE_BENCH_FLUX").is_some() {
+        Some(flux::measure().await?)
+    } else {
+        println!("Flux was not measured: set OPCORE_BENCH_FLUX=1.");
+        None
     };
     if let Some(flux) = &flux {
         println!("{flux}");
