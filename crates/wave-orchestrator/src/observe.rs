@@ -238,9 +238,10 @@ impl Remembered {
 }
 
 fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
-    let manifests =
-        plan.spec.waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
-    manifests.filter_map(|manifests| manifests.config_map_ref.as_ref()).map(|reference| ObjectId {
+    let members = plan.spec.waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
+    let hooks = plan.spec.waves.iter().filter_map(|wave| wave.hooks.as_ref());
+    let hooks = hooks.flat_map(|hooks| hooks.before.iter().chain(&hooks.after));
+    members.chain(hooks).filter_map(|manifests| manifests.config_map_ref.as_ref()).map(|reference| ObjectId {
         kind: GroupKind { group: String::new(), kind: "ConfigMap".to_owned() },
         namespace: Some(reference.namespace.clone()),
         name: reference.name.clone(),

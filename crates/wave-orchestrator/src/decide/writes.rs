@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::waves::{Board, stale_jobs, token};
 use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
-use crate::index::{Due, FLUX_REQUEST, OwnedSeen, WaveLook};
+use crate::index::{Due, FLUX_REQUEST, NudgeSeen, OwnedSeen, WaveLook};
 use crate::interest::WrittenKind;
 use crate::observe::Seen;
 use crate::render::{Stage, kept_secret};
@@ -93,8 +93,14 @@ fn applicable(parallelism: Parallelism, look: &WaveLook) -> impl Iterator<Item =
         let Some((member, stage)) = frontier else { return true };
         let in_turn = parallelism == Parallelism::Concurrent || due.member <= member;
         let of_member = parallelism == Parallelism::Concurrent || due.member == member;
-        in_turn && !(of_member && stage.is_awaited() && due.stage > stage)
+        let waits_for_all = due.stage == Stage::After && stage != Stage::After;
+        in_turn && !waits_for_all && !(of_member && stage.is_awaited() && due.stage > stage)
     })
+}
+
+/// Whether what comes before the members is not ready yet.
+fn waits_for_a_hook(look: &WaveLook) -> bool {
+    look.frontier.is_some_and(|(_, stage)| stage == Stage::Before)
 }
 
 fn kind_of(due: &Due) -> WrittenKind {
@@ -111,7 +117,8 @@ fn nudges<'a>(
 ) -> impl Iterator<Item = Write> + 'a {
     let token = token(board.rollout, wave.attempts);
     let sequential = board.spec.waves[number].parallelism == Parallelism::Sequential;
-    let unasked: Vec<_> = look.nudges.iter().filter(|nudge| nudge.requested.as_ref() != Some(&token)).collect();
+    let is_unasked = |nudge: &&NudgeSeen| nudge.requested.as_ref() != Some(&token) && !waits_for_a_hook(look);
+    let unasked: Vec<_> = look.nudges.iter().filter(is_unasked).collect();
     // One after another: the next is asked when all before it are ready.
     let turn = unasked.first().map(|first| first.member);
     let reached = look.frontier.map_or(usize::MAX, |(member, _)| member);
@@ -127,7 +134,7 @@ fn nudges<'a>(
 fn gates<'a>(wave: &'a WaveStatus, look: &'a WaveLook, board: &Board<'_>) -> impl Iterator<Item = Write> + 'a {
     let was_started = board.same_rollout && board.old.wave(&wave.name).is_some_and(|was| was.started_at.is_some());
     let hold = wave.started_at.is_none() && wave.phase != WavePhase::Skipped;
-    let release = was_started || wave.phase == WavePhase::Skipped;
+    let release = (was_started && !waits_for_a_hook(look)) || wave.phase == WavePhase::Skipped;
     let wanted = look.gates.iter().filter(move |gate| if gate.held { release } else { hold });
     wanted.map(move |gate| Write::Claim {
         target: gate.target.clone(),

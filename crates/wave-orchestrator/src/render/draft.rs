@@ -15,6 +15,9 @@ use crate::api::v1alpha1::{
 };
 use crate::expression::Expression;
 
+/// A Job's name is a label of its pods.
+const LONGEST_JOB_NAME: usize = 63;
+
 /// What the ConfigMaps that a plan names hold, by namespace and name. None: there is no such ConfigMap.
 pub type Sources = BTreeMap<(String, String), Option<BTreeMap<String, String>>>;
 
@@ -113,19 +116,20 @@ pub fn draft(spec: &WavePlanSpec, sources: &Sources) -> Draft {
 
 /// Takes a plan apart in which some waves have other manifests than the spec says: those by their names.
 pub fn draft_with(spec: &WavePlanSpec, sources: &Sources, instead: &BTreeMap<String, String>) -> Draft {
-    let one = |wave: &Wave| wave_of(wave, sources, instead.get(&wave.name).map(String::as_str));
+    let revision = revision(spec, sources);
+    let one = |wave: &Wave| wave_of(wave, sources, &revision, instead.get(&wave.name).map(String::as_str));
     let mut waves: Vec<DraftWave> = spec.waves.iter().map(one).collect();
     refuse_doubles(&mut waves);
     let items = waves.iter().flat_map(|wave| &wave.items);
     let kinds = items.map(|item| (item.api_version.clone(), item.kind.clone())).collect();
-    Draft { revision: revision(spec, sources), kinds, waves }
+    Draft { waves, kinds, revision }
 }
 
-fn wave_of(wave: &Wave, sources: &Sources, instead: Option<&str>) -> DraftWave {
+fn wave_of(wave: &Wave, sources: &Sources, revision: &str, instead: Option<&str>) -> DraftWave {
     let mut draft = DraftWave { name: wave.name.clone(), probes: wave.probes.clone(), ..DraftWave::default() };
     let taken = match instead {
-        None => items(wave, sources),
-        Some(text) => items(&with_manifests(wave, text), sources),
+        None => items(wave, sources, revision),
+        Some(text) => items(&with_manifests(wave, text), sources, revision),
     };
     match taken {
         Ok(items) => draft.items = items,
@@ -148,13 +152,26 @@ fn with_manifests(wave: &Wave, text: &str) -> Wave {
     let manifests = Manifests { inline: Some(text.to_owned()), ..Manifests::default() };
     let kept = Member { name: Some("kept".to_owned()), manifests: Some(manifests), ..Member::default() };
     let others = wave.members.iter().filter(|member| member.reference.is_some()).cloned();
-    Wave { members: others.chain([kept]).collect(), ..wave.clone() }
+    Wave { members: others.chain([kept]).collect(), hooks: None, ..wave.clone() }
 }
 
-fn items(wave: &Wave, sources: &Sources) -> Result<Vec<DraftItem>, String> {
-    let checks = wave.health_checks.iter().enumerate().map(|(n, check)| check_of(n, wave.members.len(), check));
-    let checks = checks.collect::<Result<Vec<_>, _>>()?;
+fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<DraftItem>, String> {
+    // Hooks are like members before the first and after the last.
+    let (first, checked, last) = (1, wave.members.len() + 1, wave.members.len() + 2);
+    let checks = wave.health_checks.iter().enumerate().map(|(n, check)| check_of(n, checked, check));
+    let mut checks = checks.collect::<Result<Vec<_>, _>>()?;
     let mut items = Vec::new();
+    let hooks = wave.hooks.as_ref();
+    let before = hooks.and_then(|hooks| Some(("hooks.before", Stage::Before, 0, hooks.before.as_ref()?)));
+    let after = hooks.and_then(|hooks| Some(("hooks.after", Stage::After, last, hooks.after.as_ref()?)));
+    for (place, stage, member, manifests) in before.into_iter().chain(after) {
+        let mut hook = applied(&wave.name, member, place, manifests, sources)?;
+        for item in &mut hook {
+            item.stage = stage;
+            run_anew(item, revision).map_err(|why| format!("{place}: {why}"))?;
+        }
+        items.extend(hook);
+    }
     for (number, member) in wave.members.iter().enumerate() {
         let place = match &member.name {
             Some(name) => format!("member {name}"),
@@ -162,7 +179,7 @@ fn items(wave: &Wave, sources: &Sources) -> Result<Vec<DraftItem>, String> {
         };
         match (&member.reference, &member.manifests) {
             (Some(reference), None) => items.push(DraftItem {
-                member: number,
+                member: first + number,
                 stage: Stage::Rest,
                 api_version: reference.api_version.clone(),
                 kind: reference.kind.clone(),
@@ -170,7 +187,7 @@ fn items(wave: &Wave, sources: &Sources) -> Result<Vec<DraftItem>, String> {
                 task: DraftTask::Observe(member.mode()),
                 checked: false,
             }),
-            (None, Some(manifests)) => items.extend(applied(&wave.name, number, &place, manifests, sources)?),
+            (None, Some(manifests)) => items.extend(applied(&wave.name, first + number, &place, manifests, sources)?),
             _ => return Err(format!("{place} needs either ref or manifests")),
         }
     }
@@ -178,6 +195,12 @@ fn items(wave: &Wave, sources: &Sources) -> Result<Vec<DraftItem>, String> {
     // applied, is still asked and applied.
     for item in &mut items {
         item.checked = checks.iter().any(|check| names_the_same(item, check));
+    }
+    // What is checked of a hook is checked when the hook has its turn.
+    for check in &mut checks {
+        if let Some(hook) = items.iter().find(|item| item.stage.is_hook() && names_the_same(item, check)) {
+            (check.stage, check.member) = (hook.stage, hook.member);
+        }
     }
     items.retain(|item| !(item.checked && matches!(item.task, DraftTask::Observe(Mode::Observe))));
     items.extend(checks);
@@ -225,6 +248,26 @@ fn applied(
         ));
     }
     Ok(items)
+}
+
+/// A Job that is through does not run again: each rollout makes one of its own.
+fn run_anew(item: &mut DraftItem, revision: &str) -> Result<(), String> {
+    let (DraftTask::Apply(object), DraftSubject::Named { name, .. }) = (&mut item.task, &mut item.subject) else {
+        return Ok(());
+    };
+    if item.kind != "Job" || !item.api_version.starts_with("batch/") {
+        return Ok(());
+    }
+    let new = format!("{name}-{revision}");
+    if new.len() > LONGEST_JOB_NAME {
+        let most = LONGEST_JOB_NAME - revision.len() - 1;
+        return Err(format!(
+            "the name of Job {name} is too long: {most} characters are left beside the rollout's digest"
+        ));
+    }
+    object.metadata.name = Some(new.clone());
+    *name = new;
+    Ok(())
 }
 
 /// The texts of a member, each with words for where it is from.
@@ -392,6 +435,37 @@ mod tests {
         );
         assert_eq!(draft.waves[0].items.len(), 1);
         assert!(matches!(draft.waves[0].items[0].task, DraftTask::Check(_)));
+    }
+
+    #[test]
+    fn hooks_come_first_and_last_and_a_job_of_a_hook_is_one_of_its_rollout() {
+        let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: migrate, namespace: n}}";
+        let map = "{apiVersion: v1, kind: ConfigMap, metadata: {name: done, namespace: n}}";
+        let member = "{manifests: {inline: '{apiVersion: v1, kind: Namespace, metadata: {name: n}}'}}";
+        for parallelism in ["Concurrent", "Sequential"] {
+            let yaml = format!(
+                "waves: [{{name: db, parallelism: {parallelism}, members: [{member}], hooks: {{before: {{inline: '{job}'}}, after: {{inline: '{map}'}}}}}}]"
+            );
+            let draft = draft(&spec(&yaml), &Sources::new());
+            let names: Vec<String> = draft.waves[0]
+                .items
+                .iter()
+                .map(|item| match &item.task {
+                    DraftTask::Apply(object) => object.name_any(),
+                    _ => String::new(),
+                })
+                .collect();
+            assert_eq!(names, [format!("migrate-{}", draft.revision), "n".to_owned(), "done".to_owned()]);
+        }
+        let long = format!(
+            "waves: [{{name: a, hooks: {{before: {{inline: '{}'}}}}}}]",
+            job.replace("migrate", &"m".repeat(60))
+        );
+        assert!(
+            problem(&long, &Sources::new()).contains("50 characters are left"),
+            "{}",
+            problem(&long, &Sources::new())
+        );
     }
 
     #[test]

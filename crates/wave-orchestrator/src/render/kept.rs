@@ -19,7 +19,8 @@ const KEY: &str = "manifests";
 
 /// The manifests of a wave as one text. JSON is YAML.
 pub(super) fn kept_text(items: &[DraftItem]) -> String {
-    let objects = items.iter().filter_map(|item| match &item.task {
+    // What a hook did is not done again.
+    let objects = items.iter().filter(|item| !item.stage.is_hook()).filter_map(|item| match &item.task {
         DraftTask::Apply(object) => serde_json::to_string(object).ok(),
         _ => None,
     });

@@ -3,6 +3,8 @@
 /// When, inside a wave, an object is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
+    /// What a hook does before everything else.
+    Before,
     /// Namespaces, kinds and cluster roles: everything else needs them.
     Definitions,
     /// Classes that others name.
@@ -14,6 +16,8 @@ pub enum Stage {
     Rest,
     /// What the API server asks before it accepts others: last, or it would ask what does not run yet.
     Webhooks,
+    /// What a hook does when everything else is ready.
+    After,
 }
 
 impl Stage {
@@ -36,6 +40,11 @@ impl Stage {
     /// makes them ready may be in the rest.
     pub fn is_awaited(self) -> bool {
         self <= Self::Classes
+    }
+
+    /// Whether it belongs to a hook.
+    pub fn is_hook(self) -> bool {
+        matches!(self, Self::Before | Self::After)
     }
 }
 

@@ -12,7 +12,7 @@ async fn bad_specs_are_refused_at_admission_with_the_cure() {
         (wave("dependsOn: [{wave: a}]"), "depends on itself"),
         (format!("waves: [{{name: a, members: [{0}]}}, {{name: a, members: [{0}]}}]", map("a")), "Duplicate value"),
         ("waves: []".to_owned(), "should have at least 1 items"),
-        ("waves: [{name: a}]".to_owned(), "a wave needs members, healthChecks or probes"),
+        ("waves: [{name: a}]".to_owned(), "a wave needs members, hooks, healthChecks or probes"),
         (wave("timeout: soon"), "should match"),
         (wave("timeout: 5"), "must be of type string"),
         (wave("onFailure: Explode"), "supported values"),

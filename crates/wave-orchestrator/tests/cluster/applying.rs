@@ -277,3 +277,33 @@ async fn what_a_watch_told_is_not_undone_by_the_answer_to_a_write_before_it() {
         .await;
     stage.ready().await;
 }
+
+#[tokio::test]
+async fn hooks_are_done_before_the_members_and_after_them() {
+    let stage = Stage::new("hooks").await;
+    let hook = |name: &str, replicas: u8| {
+        format!(
+            "{{namespace: NS, inline: '{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: {name}}}, spec: {{replicas: {replicas}, selector: {{matchLabels: {{a: {name}}}}}, template: {{metadata: {{labels: {{a: {name}}}}}, spec: {{containers: [{{name: c, image: none}}]}}}}}}}}'}}"
+        )
+    };
+    let plan = |before: u8| {
+        format!(
+            "waves: [{{name: one, members: [{}], hooks: {{before: {}, after: {}}}}}]",
+            map("member"),
+            hook("before", before),
+            hook("after", 0)
+        )
+    };
+    // Without a node it is never ready: nothing else begins.
+    stage.plan(&plan(1)).await;
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = stage.of();
+    eventually(&deployments, "before", "applied", |_| true).await;
+    stage.until_wave("one", WavePhase::Running).await;
+    assert_eq!(stage.applied().await, [""; 0]);
+    stage.plan(&plan(0)).await;
+    stage.ready().await;
+    let version = async |meta: kube::core::ObjectMeta| meta.creation_timestamp.map(|time| time.0);
+    let member = version(stage.maps().get("member").await.unwrap().metadata).await;
+    let after = version(deployments.get("after").await.unwrap().metadata).await;
+    assert!(member <= after, "{member:?} {after:?}");
+}

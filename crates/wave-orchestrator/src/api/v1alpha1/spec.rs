@@ -193,8 +193,8 @@ pub enum DeletionPolicy {
 #[x_kube(
     validation = Rule::new("!has(self.dependsOn) || self.dependsOn.all(d, d.wave != self.name)")
         .message("a wave depends on itself; remove it from its own dependsOn"),
-    validation = Rule::new("has(self.members) || has(self.healthChecks) || has(self.probes)")
-        .message("a wave needs members, healthChecks or probes"),
+    validation = Rule::new("has(self.members) || has(self.hooks) || has(self.healthChecks) || has(self.probes)")
+        .message("a wave needs members, hooks, healthChecks or probes"),
 )]
 pub struct Wave {
     /// Its name, unique in the plan; also a label on what it applies.
@@ -219,6 +219,10 @@ pub struct Wave {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub members: Vec<Member>,
+
+    /// What is done before its members start, and after they are ready: usually Jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Hooks>,
 
     /// What readiness means for objects that do not say so themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -354,6 +358,19 @@ pub struct Manifests {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
+}
+
+/// What is done around a wave. A Job in a hook runs once in each rollout: the digest of the rollout is added to its name, and
+/// those of earlier rollouts are pruned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Hooks {
+    /// Applied first; the members start when all of it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Manifests>,
+    /// Applied last, when everything else is ready; the wave is ready when all of it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Manifests>,
 }
 
 /// A key of a ConfigMap.
