@@ -153,7 +153,8 @@ struct Settings {
     /// Run a node too, on which pods run; needs root
     #[arg(long)]
     node: bool,
-    /// Parts to run beside Kubernetes: git, opentofu, prometheus, registry, registry-auth, traefik
+    /// Parts to run beside Kubernetes: git, kustomize-controller, opentofu, prometheus, registry, registry-auth,
+    /// source-controller, traefik
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     with: Vec<String>,
 }
