@@ -227,6 +227,13 @@ impl Live {
         denied.collect()
     }
 
+    /// The watches that are open.
+    pub fn watching(&self) -> BTreeSet<ScopeId> {
+        let open = lock(&self.open);
+        let watching = open.iter().filter(|(_, open)| matches!(open.state, State::Watching(_)));
+        watching.map(|(scope, _)| scope.clone()).collect()
+    }
+
     /// These watches report everything anew.
     pub fn reopen(self: &Arc<Self>, scopes: &BTreeSet<ScopeId>) {
         let mut open = lock(&self.open);

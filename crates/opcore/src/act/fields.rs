@@ -17,7 +17,7 @@ pub(super) fn is_applied(desired: &Value, live: &Value, manager: &str) -> bool {
     desired.iter().filter(|(key, _)| !is_identity(key)).all(|(key, value)| {
         match (live.get(key), owned.get(&format!("f:{key}"))) {
             (Some(live), owned) if key == "metadata" => metadata_matches(value, live, owned),
-            (Some(live), Some(owned)) => matches(value, live, owned),
+            (Some(live), Some(owned)) => matches(key, value, live, owned),
             _ => false,
         }
     }) && owned.keys().filter_map(|key| key.strip_prefix("f:")).all(|key| desired.contains_key(key))
@@ -52,24 +52,27 @@ fn metadata_matches(desired: &Value, live: &Value, owned: Option<&Value>) -> boo
     let wanted =
         || desired.iter().filter(|(key, _)| !matches!(key.as_str(), "name" | "namespace" | "uid" | "resourceVersion"));
     wanted().all(|(key, value)| match (live.get(key), owned.get(&format!("f:{key}"))) {
-        (Some(live), Some(owned)) => matches(value, live, owned),
+        (Some(live), Some(owned)) => matches(key, value, live, owned),
         _ => false,
     }) && owned.keys().filter_map(|key| key.strip_prefix("f:")).all(|key| desired.contains_key(key))
 }
 
-/// Whether `desired` is found in `live`, and `owned` is exactly what `desired` would own.
-fn matches(desired: &Value, live: &Value, owned: &Value) -> bool {
+/// Whether `desired`, the value of the field `name`, is found in `live`, and `owned` is exactly what it would own.
+fn matches(name: &str, desired: &Value, live: &Value, owned: &Value) -> bool {
     let Some(owned) = owned.as_object() else { return false };
     if owned.is_empty() {
         // Owned as a whole: what is in it beyond what we want may be what we wanted before.
-        return desired == live;
+        return desired == live || is_rewritten(name, desired, live);
     }
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => {
             let fields = owned.keys().filter_map(|key| key.strip_prefix("f:"));
             fields.clone().count() == desired.len()
                 && desired.iter().all(|(key, value)| match (live.get(key), owned.get(&format!("f:{key}"))) {
-                    (Some(live), Some(owned)) => matches(value, live, owned),
+                    (Some(live), Some(owned)) if is_of_quantities(name) => {
+                        owned.as_object().is_some_and(Map::is_empty) && is_same_quantity(value, live)
+                    }
+                    (Some(live), Some(owned)) => matches(key, value, live, owned),
                     _ => false,
                 })
         }
@@ -77,26 +80,38 @@ fn matches(desired: &Value, live: &Value, owned: &Value) -> bool {
             let elements = owned.iter().filter(|(key, _)| *key != ".");
             elements.clone().count() == desired.len()
                 && in_order(desired, live, elements.clone().map(|(key, _)| key.as_str()))
-                && elements.into_iter().all(|(key, owned)| {
-                    let find = |list: &[Value]| list.iter().find(|element| is_element(key, element)).cloned();
-                    match (find(desired), find(live)) {
-                        // A set's element is its own value.
-                        (Some(_), Some(_)) if key.starts_with("v:") => true,
-                        (Some(desired), Some(live)) => matches(&desired, &live, owned),
-                        _ => false,
-                    }
+                && elements.into_iter().all(|(key, owned)| match (wanted(key, desired), there(key, live)) {
+                    // A set's element is its own value.
+                    (Some(_), Some(_)) if key.starts_with("v:") => true,
+                    (Some(desired), Some(live)) => matches("", desired, live, owned),
+                    _ => false,
                 })
         }
         _ => false,
     }
 }
 
-/// Whether `element` is the one that a key such as `k:{"name":"web"}` or `v:"finalizer"` names.
-fn is_element(key: &str, element: &Value) -> bool {
+/// The element of ours that a key such as `k:{"name":"web"}` or `v:"finalizer"` names. A part of the key that has a default
+/// may be missing in what we want (a port's protocol), as long as no other element could be meant.
+fn wanted<'a>(key: &str, desired: &'a [Value]) -> Option<&'a Value> {
+    let mut meant = desired.iter().filter(|element| is_element(key, element, true));
+    let (element, None) = (meant.next()?, meant.next()) else { return None };
+    Some(element)
+}
+
+/// The element that a key names among those that are there.
+fn there<'a>(key: &str, live: &'a [Value]) -> Option<&'a Value> {
+    live.iter().find(|element| is_element(key, element, false))
+}
+
+/// Whether `element` is the one that a key names; `partly`, if it may lack parts of the key.
+fn is_element(key: &str, element: &Value, partly: bool) -> bool {
     if let Some(keys) = key.strip_prefix("k:") {
         let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { return false };
-        // A key that has a default may be missing in what we want (a port's protocol); then the call decides.
-        keys.iter().all(|(key, value)| element.get(key) == Some(value))
+        keys.iter().all(|(key, value)| match element.get(key) {
+            Some(found) => found == value,
+            None => partly,
+        })
     } else if let Some(value) = key.strip_prefix("v:") {
         serde_json::from_str::<Value>(value).is_ok_and(|value| value == *element)
     } else {
@@ -106,10 +121,62 @@ fn is_element(key: &str, element: &Value) -> bool {
 
 /// Whether the elements of these keys stand in the same order in both lists: an apply would restore ours.
 fn in_order<'a>(desired: &[Value], live: &[Value], keys: impl Iterator<Item = &'a str>) -> bool {
-    let place = |list: &[Value], key: &str| list.iter().position(|element| is_element(key, element));
-    let mut places: Vec<_> = keys.map(|key| (place(desired, key), place(live, key))).collect();
+    let place =
+        |list: &[Value], key: &str, partly: bool| list.iter().position(|element| is_element(key, element, partly));
+    let mut places: Vec<_> = keys.map(|key| (place(desired, key, true), place(live, key, false))).collect();
     places.sort_unstable();
     places.windows(2).all(|pair| pair[0].1 < pair[1].1)
+}
+
+/// Whether the API server writes `desired` as `live`, in a field that is owned as a whole: these get a default inside.
+fn is_rewritten(name: &str, desired: &Value, live: &Value) -> bool {
+    let (field, default) = match name {
+        "fieldRef" => ("apiVersion", "v1"),
+        "resourceFieldRef" => ("divisor", "0"),
+        _ => return false,
+    };
+    let Some(mut filled) = desired.as_object().cloned() else { return false };
+    filled.entry(field).or_insert_with(|| default.into());
+    Value::Object(filled) == *live
+}
+
+/// The fields whose values are quantities, in every kind of Kubernetes' own.
+fn is_of_quantities(name: &str) -> bool {
+    matches!(name, "limits" | "requests" | "hard" | "capacity")
+}
+
+/// Whether two values are the same quantity: the API server writes `1000m` as `1`, and a number as a text.
+fn is_same_quantity(one: &Value, other: &Value) -> bool {
+    one == other || quantity(one).is_some_and(|one| quantity(other) == Some(one))
+}
+
+/// A quantity in thousandths, where it has no more digits than that.
+fn quantity(value: &Value) -> Option<i128> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let thousandths: i128 = match unit {
+        "m" => 1,
+        "" => 1000,
+        "k" => 1000 * 1000,
+        "M" => 1000 * 1000_i128.pow(2),
+        "G" => 1000 * 1000_i128.pow(3),
+        "T" => 1000 * 1000_i128.pow(4),
+        "Ki" => 1000 * 1024,
+        "Mi" => 1000 * 1024_i128.pow(2),
+        "Gi" => 1000 * 1024_i128.pow(3),
+        "Ti" => 1000 * 1024_i128.pow(4),
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 9)?;
+    let all: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let (scaled, divisor) = (all.checked_mul(thousandths)?, 10_i128.pow(digits));
+    (scaled % divisor == 0).then_some(scaled / divisor)
 }
 
 #[cfg(test)]
@@ -204,5 +271,38 @@ mod tests {
     #[test]
     fn nothing_owned_is_never_applied() {
         assert!(!is_applied(&desired(&json!({})), &json!({"metadata": {}}), "us"));
+    }
+
+    #[test]
+    fn a_key_with_a_default_may_be_missing_in_what_we_want_unless_that_is_ambiguous() {
+        let fields = json!({"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}}});
+        let live = live(&fields, &json!({"ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]}));
+        assert!(is_applied(&desired(&json!({"ports": [{"port": 80}]})), &live, "us"));
+        assert!(!is_applied(&desired(&json!({"ports": [{"port": 81}]})), &live, "us"));
+        assert!(!is_applied(&desired(&json!({"ports": [{"port": 80, "protocol": "UDP"}]})), &live, "us"));
+        assert!(!is_applied(&desired(&json!({"ports": [{"port": 80}, {"port": 80}]})), &live, "us"));
+    }
+
+    #[test]
+    fn quantities_are_compared_by_what_they_mean_and_texts_are_not() {
+        let fields = json!({"f:limits": {"f:cpu": {}, "f:memory": {}}});
+        let found = live(&fields, &json!({"limits": {"cpu": "1", "memory": "1536Mi"}}));
+        let with = |cpu: Value, memory: &str| desired(&json!({"limits": {"cpu": cpu, "memory": memory}}));
+        assert!(is_applied(&with(json!("1000m"), "1.5Gi"), &found, "us"));
+        assert!(is_applied(&with(json!(1), "1536Mi"), &found, "us"));
+        assert!(!is_applied(&with(json!("1001m"), "1.5Gi"), &found, "us"));
+        assert!(!is_applied(&with(json!("1"), "1.5G"), &found, "us"));
+        let text = live(&json!({"f:data": {"f:cpu": {}}}), &json!({"data": {"cpu": "1"}}));
+        assert!(!is_applied(&desired(&json!({"data": {"cpu": "1000m"}})), &text, "us"));
+    }
+
+    #[test]
+    fn a_default_inside_a_field_that_is_owned_as_a_whole_is_no_change() {
+        let fields = json!({"f:valueFrom": {"f:fieldRef": {}}});
+        let live =
+            live(&fields, &json!({"valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}));
+        let with = |path: &str| desired(&json!({"valueFrom": {"fieldRef": {"fieldPath": path}}}));
+        assert!(is_applied(&with("metadata.name"), &live, "us"));
+        assert!(!is_applied(&with("metadata.uid"), &live, "us"));
     }
 }

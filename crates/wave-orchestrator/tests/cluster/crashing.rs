@@ -29,9 +29,16 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "restart").await;
     let running = start(stage.config.clone());
+    // The API server fills in and rewrites much of this.
+    let rewritten = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: List, items: [\
+        {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80}]}}, \
+        {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 0, selector: {matchLabels: {app: web}}, \
+        template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: none, ports: [{containerPort: 80}], \
+        resources: {requests: {cpu: 1000m, memory: 1.5Gi}, limits: {cpu: 2}}, \
+        env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]}]}}}}]}'}}";
     stage
         .plan(&format!(
-            "resync: 1s\nwaves: [{{name: first, members: [{}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}]}}]",
+            "resync: 1s\nwaves: [{{name: first, members: [{}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}, {rewritten}]}}]",
             map("a"),
             map("b")
         ))

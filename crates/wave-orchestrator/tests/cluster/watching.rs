@@ -1,10 +1,14 @@
 //! Waves over objects that others make: their readiness counts, the moment it comes.
 
 use kube::api::{Patch, PatchParams, PostParams};
+use opcore_testing::running::{Settings, context};
 use serde_json::json;
 use wave_orchestrator::api::v1alpha1::WavePhase;
+use wave_orchestrator::index::PlanName;
+use wave_orchestrator::interest::ScopeId;
+use wave_orchestrator::live::Live;
 
-use crate::stage::{Stage, map};
+use crate::stage::{NAME, Stage, map};
 
 #[tokio::test]
 async fn a_choice_by_labels_is_ready_when_all_its_objects_are_and_there_is_one() {
@@ -47,4 +51,21 @@ async fn two_plans_that_watch_the_same_object_both_hear_of_it() {
     // Its watch is open already, and has told of the object before this plan was there.
     two.plan(&spec).await;
     two.ready().await;
+}
+
+#[tokio::test]
+async fn a_watch_is_open_as_long_as_a_plan_wants_it() {
+    let stage = Stage::new("closing").await;
+    let (_stop, stopping) = tokio::sync::watch::channel(false);
+    let live = Live::new(&context(NAME, stage.config.clone(), &[], Settings::default(), stopping));
+    let (one, two): (PlanName, PlanName) = ("one".into(), "two".into());
+    let scopes = |namespaces: &[&str]| namespaces.iter().map(|name| ScopeId::of_config_maps(name)).collect();
+    assert_eq!(live.watch(&one, &scopes(&["a", "b"])).await, [""; 0]);
+    assert_eq!(live.watch(&two, &scopes(&["b"])).await, [""; 0]);
+    assert_eq!(live.watching(), scopes(&["a", "b"]));
+    live.watch(&one, &scopes(&["c"])).await;
+    assert_eq!(live.watching(), scopes(&["b", "c"]), "nobody wants a, and one still wants b");
+    live.forget(&two);
+    live.forget(&one);
+    assert_eq!(live.watching(), scopes(&[]));
 }
