@@ -6,6 +6,7 @@
 //! | waiting by watch, with a deadline that fails with the object's state | [`wait`] |
 //! | an API server that loses requests and answers, and cuts watches | [`proxy`] |
 //! | something that happens at the worst moment | [`meddling`] |
+//! | an operator that crashes at its n-th write | [`crashing`] |
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,6 +14,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+pub mod crashing;
 pub mod meddling;
 pub mod proxy;
 pub mod running;

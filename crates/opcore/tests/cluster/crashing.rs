@@ -1,7 +1,7 @@
 //! A crash between any two writes: whatever was done, the next process finishes it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -10,42 +10,11 @@ use serde_json::json;
 
 use crate::notebook::Notebook;
 use crate::stage::{Stage, event, eventually};
-use opcore_testing::proxy::{Fate, Passed, Proxy};
-
-/// Where the crash hits the write that it is aimed at.
-const CUTS: [Fate; 2] = [Fate::LoseRequest, Fate::LoseAnswer];
+use opcore_testing::crashing::{CUTS, crash_at};
+use opcore_testing::proxy::{Fate, Proxy};
 
 fn record(notebook: &Notebook, step: &str) -> Option<StepRecord> {
     notebook.status.as_ref()?.teardown.as_ref()?.step(step).cloned()
-}
-
-fn counts(passed: &Passed) -> bool {
-    passed.writes() && !passed.path.contains("/events")
-}
-
-/// Runs the operator until its n-th write, which is cut, and crashes it. Answers whether there was an n-th write.
-async fn crash_at(stage: &Stage, n: usize, cut: Fate, done: impl Future<Output = ()>) -> bool {
-    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    let seen = Arc::new(AtomicUsize::new(0));
-    let count = seen.clone();
-    proxy.rule(move |passed| {
-        if !counts(passed) {
-            return Fate::Pass;
-        }
-        match count.fetch_add(1, Ordering::SeqCst) + 1 {
-            now if now < n => Fate::Pass,
-            now if now == n => cut,
-            // The process is as good as dead: nothing more gets out.
-            _ => Fate::LoseRequest,
-        }
-    });
-    let running = stage.run_at(proxy.config());
-    tokio::select! {
-        () = proxy.until("the write that is cut", |passed| passed.iter().filter(|p| counts(p)).count() >= n) => {}
-        () = done => {}
-    }
-    running.crash().await;
-    seen.load(Ordering::SeqCst) >= n
 }
 
 #[tokio::test]
@@ -96,7 +65,7 @@ async fn a_crash_at_any_write_of_a_creation_is_resumed() {
             let name = format!("{}-{n}", format!("{cut:?}").to_lowercase());
             stage.write(&name, &[("monday", "rain"), ("tuesday", "sun")]).await;
             let ready = async { drop(stage.ready(&name).await) };
-            let crashed = crash_at(&stage, n, cut, ready).await;
+            let crashed = crash_at(&stage.client, n, cut, |config| stage.run_at(config), ready).await;
             let running = stage.run();
             let notebook = stage.ready(&name).await;
             assert_eq!(stage.pages(&name).await, ["cover", "monday", "tuesday"]);
@@ -122,7 +91,7 @@ async fn a_crash_at_any_write_of_a_teardown_is_resumed_and_nothing_is_left() {
             let uid = stage.ready(&name).await.uid().unwrap();
             running.stop().await;
             stage.delete(&name).await;
-            let crashed = crash_at(&stage, n, cut, stage.gone(&name, &uid)).await;
+            let crashed = crash_at(&stage.client, n, cut, |config| stage.run_at(config), stage.gone(&name, &uid)).await;
             let running = stage.run();
             stage.gone(&name, &uid).await;
             assert_eq!(stage.pages(&name).await, [""; 0]);

@@ -41,14 +41,14 @@ pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Chain> {
 pub async fn operator(sandbox: &Sandbox) -> anyhow::Result<(Duration, usize)> {
     let client = sandbox.client().await?;
     let namespace = sandbox.namespace("chain").await?;
-    let operator = Operator::start(&sandbox.config().await?)?;
+    let operator = Operator::start(&sandbox.config().await?);
     let started = Instant::now();
     let plans = plan(&client, &namespace, &waves(&namespace)).await?;
     until(&plans, &namespace, "Ready", Duration::from_mins(1), is_ready).await?;
     let took = started.elapsed();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let writes = operator.writes(None);
-    operator.stop().await?;
+    operator.stop().await;
     release(&plans, &namespace).await?;
     Ok((took, writes))
 }

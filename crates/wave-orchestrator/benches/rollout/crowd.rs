@@ -37,16 +37,16 @@ pub struct Crowd {
 pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Crowd> {
     let client = sandbox.client().await?;
     let namespace = sandbox.namespace("crowd").await?;
-    let operator = Operator::start(&sandbox.config().await?)?;
+    let operator = Operator::start(&sandbox.config().await?);
     let started = Instant::now();
     let plans = plan(&client, "crowd", &waves(&namespace)).await?;
     until(&plans, "crowd", "Ready", PATIENCE, is_ready).await?;
     let took = started.elapsed();
     let (object_writes, plan_writes) = (operator.writes(Some("configmaps")), operator.writes(Some("waveplans")));
-    operator.stop().await?;
+    operator.stop().await;
 
     // It has looked when everything that it watches was told.
-    let operator = Operator::start(&sandbox.config().await?)?;
+    let operator = Operator::start(&sandbox.config().await?);
     looked(&operator, 3).await?;
     let restart_writes = operator.writes(None);
 
@@ -61,7 +61,7 @@ pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Crowd> {
     let (writes, looks) = (operator.writes(None), operator.looks());
     tokio::time::sleep(RESYNC * RESYNCS).await;
     let (resync_writes, resync_looks) = (operator.writes(None) - writes, operator.looks() - looks);
-    operator.stop().await?;
+    operator.stop().await;
     let steps = steps(sandbox, &namespace)?;
     Ok(Crowd { took, steps, object_writes, plan_writes, restart_writes, resync_writes, resync_looks })
 }

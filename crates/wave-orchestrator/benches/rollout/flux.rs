@@ -27,13 +27,13 @@ pub async fn measure() -> anyhow::Result<Flux> {
     let alone = started.elapsed();
 
     let fleet = Fleet::new(&sandbox, "nudged").await?;
-    let operator = Operator::start(&sandbox.config().await?)?;
+    let operator = Operator::start(&sandbox.config().await?);
     let started = Instant::now();
     fleet.chain().await?;
     let plans = plan(&fleet.client, "nudged", &waves(&fleet.namespace)).await?;
     until(&plans, "nudged", "Ready", PATIENCE, operator::is_ready).await?;
     let nudged = started.elapsed();
-    operator.stop().await?;
+    operator.stop().await;
     let (ours, _) = chain::operator(&sandbox).await?;
     Ok(Flux { alone, nudged, ours })
 }

@@ -1,11 +1,8 @@
 //! Restarts and crashes: nothing is done twice, nothing is left undone.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use opcore_testing::proxy::{Fate, Passed, Proxy};
+use opcore_testing::crashing::{CUTS, crash_at};
 use opcore_testing::running::Running;
 use sandbox::{Options, Sandbox};
 
@@ -67,38 +64,6 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
     assert_eq!(before.metadata.resource_version, after.metadata.resource_version);
 }
 
-/// Where the crash hits the write that it is aimed at.
-const CUTS: [Fate; 2] = [Fate::LoseRequest, Fate::LoseAnswer];
-
-fn counts(passed: &Passed) -> bool {
-    passed.writes() && !passed.path.contains("/events")
-}
-
-/// Runs the operator until its n-th write, which is cut, and crashes it. Answers whether there was an n-th write.
-async fn crash_at(stage: &Stage, n: usize, cut: Fate, done: impl Future<Output = ()>) -> bool {
-    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    let seen = Arc::new(AtomicUsize::new(0));
-    let count = seen.clone();
-    proxy.rule(move |passed| {
-        if !counts(passed) {
-            return Fate::Pass;
-        }
-        match count.fetch_add(1, Ordering::SeqCst) + 1 {
-            now if now < n => Fate::Pass,
-            now if now == n => cut,
-            // The process is as good as dead: nothing more gets out.
-            _ => Fate::LoseRequest,
-        }
-    });
-    let running = start(proxy.config());
-    tokio::select! {
-        () = proxy.until("the write that is cut", |passed| passed.iter().filter(|p| counts(p)).count() >= n) => {}
-        () = done => {}
-    }
-    running.crash().await;
-    seen.load(Ordering::SeqCst) >= n
-}
-
 /// Two waves, a namespace of its own in the first, and something to prune.
 fn plan(stage: &Stage, round: &str) -> String {
     format!(
@@ -118,7 +83,7 @@ async fn a_crash_at_any_write_of_a_rollout_and_of_a_teardown_ends_in_the_same_st
         for n in 1.. {
             let stage = Stage::on(&sandbox, "crash").await;
             stage.plan(&plan(&stage, "1")).await;
-            let crashed = crash_at(&stage, n, cut, async { drop(stage.ready().await) }).await;
+            let crashed = crash_at(&stage.client, n, cut, start, async { drop(stage.ready().await) }).await;
             let running = start(stage.config.clone());
             stage.ready().await;
             assert_eq!(stage.applied().await, ["a1", "kept", "z"], "{cut:?} {n}");
@@ -132,7 +97,7 @@ async fn a_crash_at_any_write_of_a_rollout_and_of_a_teardown_ends_in_the_same_st
                     tokio::task::yield_now().await;
                 }
             };
-            let crashed_again = crash_at(&stage, n, cut, pruned).await;
+            let crashed_again = crash_at(&stage.client, n, cut, start, pruned).await;
             let running = start(stage.config.clone());
             let uid = stage.ready().await.uid().unwrap();
             let settled = async {
@@ -145,7 +110,7 @@ async fn a_crash_at_any_write_of_a_rollout_and_of_a_teardown_ends_in_the_same_st
 
             stage.plans().delete(&stage.name(), &DeleteParams::default()).await.unwrap();
             let plans = stage.plans();
-            let crashed_at_last = crash_at(&stage, n, cut, gone(&plans, &stage.name(), &uid)).await;
+            let crashed_at_last = crash_at(&stage.client, n, cut, start, gone(&plans, &stage.name(), &uid)).await;
             let running = start(stage.config.clone());
             gone(&plans, &stage.name(), &uid).await;
             assert_eq!(stage.applied().await, [""; 0], "{cut:?} {n}");

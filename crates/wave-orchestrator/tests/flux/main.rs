@@ -34,7 +34,8 @@ async fn start() -> anyhow::Result<Sandbox> {
     let config = sandbox.config().await?;
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(async { Operator::start(&config)?.run().await })
+        runtime.block_on(async { Operator::start(&config).run().await });
+        anyhow::Ok(())
     });
     Ok(sandbox)
 }

@@ -9,17 +9,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, Config, CustomResourceExt, Resource};
-use opcore::Context;
-use opcore::client::Shield;
-use opcore::controller::{Limits, Parts};
-use opcore::election::Leadership;
-use opcore::health::Health;
-use opcore::metrics::Metrics;
+use opcore_testing::running::{Running, Settings};
 use sandbox::results;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use wave_orchestrator::api::v1alpha1::WavePlan;
 use wave_orchestrator::controller::WavePlans;
 
@@ -69,53 +62,34 @@ where
 }
 
 /// An operator at work.
-pub struct Operator {
-    stop: watch::Sender<bool>,
-    task: JoinHandle<Result<(), opcore::Error>>,
-    metrics: Metrics,
-}
+pub struct Operator(Running);
 
 impl Operator {
-    pub fn start(config: &Config) -> anyhow::Result<Self> {
-        let (stop, stopping) = watch::channel(false);
-        let metrics = Metrics::new(opcore::build_info!())?;
-        let leadership = Leadership::unquestioned();
-        let shield = Shield { leadership, metrics: metrics.clone(), deadline: Duration::from_secs(30) };
-        let context = Context::new(Parts {
-            client: shield.client(config.clone())?,
-            operator: NAME.to_owned(),
-            namespaces: Vec::new(),
-            limits: Limits::default(),
-            metrics: metrics.clone(),
-            health: Health::default(),
-            stopping,
-        });
-        let plans = WavePlans::new(&context);
-        let task = tokio::spawn(async move { context.controller(plans).await });
-        Ok(Self { stop, task, metrics })
+    pub fn start(config: &Config) -> Self {
+        let settings = Settings { request_deadline: Duration::from_secs(30), ..Settings::default() };
+        Self(Running::start(NAME, config.clone(), &[], settings, WavePlans::new))
     }
 
     /// How often it has looked at a plan without being refused anything.
     pub fn looks(&self) -> usize {
-        results::count(&self.metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""))
+        results::count(&self.0.metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""))
     }
 
     /// The writes that it sent so far, to this kind of object or to all; Events are no objects of anyone.
     pub fn writes(&self, resource: Option<&str>) -> usize {
-        results::count(&self.metrics.text(), "opcore_api_requests_total", |line| {
+        results::count(&self.0.metrics.text(), "opcore_api_requests_total", |line| {
             let reads = ["\"get\"", "\"list\"", "\"watch\"", "events"].iter().any(|word| line.contains(word));
             !reads && resource.is_none_or(|resource| line.contains(&format!("resource=\"{resource}")))
         })
     }
 
     /// Lets it work until it ends.
-    pub async fn run(self) -> anyhow::Result<()> {
-        Ok(self.task.await??)
+    pub async fn run(self) {
+        self.0.ended().await;
     }
 
     /// Ends it in good order.
-    pub async fn stop(self) -> anyhow::Result<()> {
-        self.stop.send_replace(true);
-        Ok(self.task.await??)
+    pub async fn stop(self) {
+        self.0.stop().await;
     }
 }
