@@ -56,6 +56,17 @@ impl Running {
         Self { stop, task, metrics }
     }
 
+    /// The lines of its metrics that count writes which were answered, Events aside.
+    pub fn writes(&self) -> Vec<String> {
+        let verbs = ["patch", "create", "delete", "update"].map(|verb| format!("verb=\"{verb}\""));
+        let of_writes = |line: &&str| {
+            line.starts_with("opcore_api_requests_total")
+                && verbs.iter().any(|verb| line.contains(verb))
+                && !line.contains("resource=\"events")
+        };
+        self.metrics.text().lines().filter(of_writes).map(str::to_owned).collect()
+    }
+
     /// Waits until its metrics fulfil a condition.
     pub async fn until(&self, what: &str, condition: impl Fn(&str) -> bool) {
         let fulfilled = async {

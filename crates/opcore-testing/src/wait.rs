@@ -1,6 +1,7 @@
 //! Waiting by watch, with a deadline that fails with the object's state.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
@@ -23,9 +24,17 @@ pub async fn eventually<K>(api: &Api<K>, name: &str, what: &str, condition: impl
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    within(PATIENCE, api, name, what, condition).await
+}
+
+/// The same, where the time that it takes is what matters.
+pub async fn within<K>(patience: Duration, api: &Api<K>, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
     let wait = await_condition(api.clone(), name, |object: Option<&K>| object.is_some_and(&condition));
-    let Ok(found) = tokio::time::timeout(PATIENCE, wait).await else {
-        panic!("{name} is not {what}; it is {:#?}", api.get_opt(name).await)
+    let Ok(found) = tokio::time::timeout(patience, wait).await else {
+        panic!("{name} is not {what} after {patience:?}; it is {:#?}", api.get_opt(name).await)
     };
     found.unwrap().expect("the condition wants an object")
 }

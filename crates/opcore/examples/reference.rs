@@ -1,7 +1,7 @@
 //! Prints the reference pages that are made from the code: `reference metrics` and `reference flags`.
 
 use clap::{Args, Command};
-use opcore::metrics::{ALL, Kind};
+use opcore::metrics::{ALL, table};
 use opcore::runtime::Flags;
 
 fn main() {
@@ -18,16 +18,7 @@ fn main() {
 fn metrics() {
     println!("# Metrics\n");
     println!("Every operator publishes these at `/metrics`, beside the usual `process_*` metrics. Names are API.\n");
-    println!("| Metric | Type | Labels | Meaning |\n|---|---|---|---|");
-    for metric in ALL {
-        let kind = match metric.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
-        let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-        println!("| `{}` | {kind} | {} | {} |", metric.name, labels.join(", "), metric.help);
-    }
+    print!("{}", table(ALL));
 }
 
 fn flags() {

@@ -1,11 +1,12 @@
 //! The metrics of an operator: the same names in all of them, so that one dashboard and one alert serve all.
 //!
 //! Names are API. Object names appear in one gauge only, `opcore_condition`, whose series go with their objects; every
-//! other label has a small fixed set of values.
+//! other label has a small fixed set of values. What an operator measures beyond these it adds to the
+//! [registry](Metrics::registry), from a table of [`Metric`]s like this one, so that the reference lists it.
 
 mod catalogue;
 
-pub use catalogue::{ALL, Kind, Metric};
+pub use catalogue::{ALL, Kind, Metric, table};
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -6,7 +6,7 @@ use kube::core::object::HasStatus;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::act::Done;
+use crate::act::{Done, Refusal};
 use crate::conditions::Conditions;
 use crate::controller::{Context, Watches};
 use crate::error::Error;
@@ -85,6 +85,11 @@ pub trait Operator: Send + Sync + 'static {
     ) {
     }
 
+    /// What grants the right that a forbidden write lacked, as a sentence: the status tells it behind the refusal.
+    fn cure(&self, _object: &Self::Object, _refusal: &Refusal) -> Option<String> {
+        None
+    }
+
     /// Hears that an object is gone for good, and lets go of what it remembered of it.
     fn forget(&self, _object: &Key) {}
 }
@@ -96,7 +101,8 @@ pub struct Decision<K: HasStatus> {
     pub plan: Plan,
     /// Published once, after the plan, and only when it differs.
     pub status: K::Status,
-    /// Events beyond the changes of conditions, which are reported by themselves. For transitions only.
+    /// Events beyond the changes of conditions, which are reported by themselves, unless a note here has the same reason.
+    /// For transitions only.
     pub notes: Vec<Note>,
     /// What to wait for.
     pub next: Next,

@@ -159,8 +159,10 @@ impl Known {
     }
 }
 
-/// An object as a kind of ours, or the reason why it cannot be read.
-pub(crate) fn parse<K: DeserializeOwned>(object: DynamicObject) -> Result<K, String> {
+/// An object as a kind of ours, or the reason why it cannot be read. Without its managed fields: nobody asks for those of
+/// an object of ours, and each is a tree that would be kept for nothing.
+pub(crate) fn parse<K: DeserializeOwned>(mut object: DynamicObject) -> Result<K, String> {
+    object.metadata.managed_fields = None;
     let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
     serde_json::from_value(value).map_err(|error| values::of_serde(&error.to_string()))
 }
@@ -249,6 +251,15 @@ mod tests {
         known.translate::<DynamicObject>(Event::Init);
         known.translate(Event::InitApply(object("stays")));
         assert_eq!(known.translate::<DynamicObject>(Event::InitDone), [Change::Synced]);
+    }
+
+    #[test]
+    fn an_object_of_ours_is_kept_without_its_managed_fields() {
+        let mut object = object("mine");
+        object.metadata.managed_fields =
+            Some(vec![k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry::default()]);
+        let parsed: k8s_openapi::api::core::v1::ConfigMap = parse(object).unwrap();
+        assert_eq!((parsed.metadata.name.as_deref(), parsed.metadata.managed_fields), (Some("mine"), None));
     }
 
     #[test]

@@ -135,7 +135,9 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     operator.conclude(&object, &mut status, &done, context.now());
     let refusal = done.refusal();
     if let Some(refusal) = refusal {
-        summary_of(refusal).write(&mut status, object.meta().generation, context.now());
+        let forbidden = refusal.reason == RefusalReason::Forbidden;
+        let cure = forbidden.then(|| operator.cure(&object, refusal)).flatten();
+        summary_of(refusal, cure.as_deref()).write(&mut status, object.meta().generation, context.now());
     }
     // What was decided and then refused has turned to and fro; only what differs in the end is a transition.
     conditions::keep_times(conditions_before, status.conditions_mut());
@@ -143,8 +145,10 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     if !done.released {
         publish(shared, &object, &status, root.resource_version()).await?;
     }
-    let transition: Vec<_> = events::of_transition(conditions_before, status.conditions()).into_iter().collect();
-    tell(context, &about, &transition).await;
+    // What a note tells of a part needs not be told of the whole.
+    let is_noted = |transition: &Note| notes.iter().any(|note| note.reason == transition.reason);
+    let transition = events::of_transition(conditions_before, status.conditions()).filter(|note| !is_noted(note));
+    tell(context, &about, transition.as_slice()).await;
     if !releases {
         tell(context, &about, &notes).await;
     }
@@ -207,8 +211,9 @@ async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error)
     }
 }
 
-fn summary_of(refusal: &Refusal) -> Summary {
-    let (reason, message) = (refusal.reason.as_str(), refusal.message.clone());
+fn summary_of(refusal: &Refusal, cure: Option<&str>) -> Summary {
+    let reason = refusal.reason.as_str();
+    let message = cure.map_or_else(|| refusal.message.clone(), |cure| format!("{} {cure}", refusal.message));
     match refusal.reason {
         RefusalReason::Terminating | RefusalReason::NotServed => Summary::reconciling(reason, message),
         _ => Summary::stalled(reason, message),

@@ -26,6 +26,21 @@ pub struct Metric {
     pub help: &'static str,
 }
 
+/// Metrics as a table in Markdown, as the reference shows them.
+pub fn table(metrics: &[Metric]) -> String {
+    let head = "| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n".to_owned();
+    let rows = metrics.iter().map(|Metric { name, kind, labels, help }| {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(", "))
+    });
+    std::iter::once(head).chain(rows).collect()
+}
+
 impl From<&Metric> for Opts {
     fn from(metric: &Metric) -> Self {
         Self::new(metric.name, metric.help)
@@ -61,7 +76,7 @@ catalogue! {
     LEADER = Gauge "opcore_leader" []
         "Whether this process leads (1) or stands by (0).";
     CONDITION = Gauge "opcore_condition" ["kind", "namespace", "name", "type", "status"]
-        "1 for the status that a condition of an object has now. The only metric that names objects.";
+        "1 for the status that a condition of an object has now. Of the metrics of all operators the only one that names objects.";
     BUILD_INFO = Gauge "opcore_build_info" ["operator", "version", "revision"]
         "1, with what this process was built from as labels.";
 }

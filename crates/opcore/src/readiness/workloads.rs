@@ -40,10 +40,17 @@ pub(super) fn deployment(case: &Case<'_>) -> Verdict {
             format!("{object} is paused with {updated} of {wanted} replicas updated; resume it."),
         );
     }
+    let available = have("status.availableReplicas");
+    let rolled_out = progressing
+        .as_ref()
+        .is_some_and(|condition| condition.is_true() && condition.reason == Some("NewReplicaSetAvailable"));
+    if !rolled_out && total > wanted && total > updated && total > available && available >= wanted {
+        return replica_failure(case).unwrap_or_else(|| stuck(case, total, updated, available));
+    }
     let counts = [
         count("TooFewReplicas", "created", total, wanted),
         count("TooFewUpdated", "updated", updated, wanted),
-        count("TooFewAvailable", "available", have("status.availableReplicas"), wanted),
+        count("TooFewAvailable", "available", available, wanted),
         count("TooFewReady", "ready", have("status.readyReplicas"), wanted),
     ];
     if let Some(lacking) = lacking(case, &counts).or_else(|| surplus(case, total, wanted)) {
@@ -53,8 +60,6 @@ pub(super) fn deployment(case: &Case<'_>) -> Verdict {
     // Without a deadline the controller reports no progress; while paused it reports the pause.
     let deadline = object.int("spec.progressDeadlineSeconds");
     let reports_progress = deadline.is_some_and(|seconds| seconds < i64::from(i32::MAX)) && !paused;
-    let rolled_out =
-        progressing.is_some_and(|condition| condition.is_true() && condition.reason == Some("NewReplicaSetAvailable"));
     if reports_progress && !rolled_out {
         return Verdict::in_progress(
             "RolloutNotFinished",
@@ -196,15 +201,28 @@ fn lacking(case: &Case<'_>, counts: &[Count]) -> Option<Verdict> {
     }))
 }
 
+/// Old pods go as new ones come up: as long as those do not, a rolling update has more pods than it should.
+fn stuck(case: &Case<'_>, total: i64, updated: i64, available: i64) -> Verdict {
+    let object = case.object;
+    let (old, missing) = (total - updated, total - available);
+    let are = if missing == 1 { "is" } else { "are" };
+    let words = object.current("Progressing").map_or_else(|| ".".to_owned(), |condition| condition.words());
+    Verdict::in_progress(
+        "NewReplicasNotAvailable",
+        format!(
+            "{object} keeps {old} of its {total} replicas from before its last change, since {missing} {are} not available; look at its newest pods{words}"
+        ),
+    )
+}
+
 fn surplus(case: &Case<'_>, total: i64, wanted: i64) -> Option<Verdict> {
     (total > wanted).then(|| {
-        Verdict::in_progress(
-            "TooManyReplicas",
-            format!(
-                "{} has {total} replicas where {wanted} are wanted; the others are still terminating.",
-                case.object
-            ),
-        )
+        replica_failure(case).unwrap_or_else(|| {
+            Verdict::in_progress(
+                "TooManyReplicas",
+                format!("{} has {total} replicas where {wanted} are wanted; the others are about to go.", case.object),
+            )
+        })
     })
 }
 

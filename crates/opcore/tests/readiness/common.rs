@@ -19,7 +19,17 @@ pub(crate) struct Subject {
 
 /// The fixture of this name: an object that is ready.
 pub(crate) fn object(name: &str) -> Subject {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readiness/objects").join(format!("{name}.yaml"));
+    fixture("objects", name)
+}
+
+/// The fixture of this name: an object as Kubernetes describes it while something about it is broken.
+pub(crate) fn broken(name: &str) -> Subject {
+    fixture("broken", name)
+}
+
+fn fixture(folder: &str, name: &str) -> Subject {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readiness").join(folder);
+    let path = folder.join(format!("{name}.yaml"));
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()));
     let text = text.expect("a fixture");
     subject(yaml(&text))
