@@ -11,10 +11,17 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
+#[path = "support/leaving.rs"]
+mod leaving;
+use leaving::Sandboxes;
+
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A user with no sandbox yet, but with the components that this machine has built.
+/// A user with no sandbox yet, but with the components that this machine has built; and with no sandbox when the test is
+/// over.
 struct User {
+    // Before their directory goes.
+    _sandboxes: Sandboxes,
     dir: TempDir,
 }
 
@@ -26,7 +33,8 @@ struct Answer {
 
 impl User {
     fn new() -> anyhow::Result<Self> {
-        Ok(Self { dir: tempfile::tempdir()? })
+        let dir = tempfile::tempdir()?;
+        Ok(Self { _sandboxes: Sandboxes(dir.path().join("sandboxes")), dir })
     }
 
     fn state(&self) -> PathBuf {
@@ -199,6 +207,25 @@ fn an_interrupted_start_cleans_up_after_itself() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_test_that_fails_midway_leaves_no_sandbox() -> anyhow::Result<()> {
+    let started = User::new()?;
+    started.run("up")?.good()?;
+    // This one has only begun.
+    let starting = User::new()?;
+    let mut child = starting.command(["up"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    starting.state_once("default", |state| !state["components"]["etcd"].is_null())?;
+    for user in [started, starting] {
+        let state = user.state_once("default", |_| true)?;
+        let dir = user.state();
+        drop(user);
+        ensure!(!pids(&state)?.iter().any(|pid| runs(*pid)), "processes are left");
+        ensure!(!dir.exists(), "files are left");
+    }
+    child.wait()?;
+    Ok(())
+}
+
+#[test]
 fn a_killed_start_is_cleaned_up_by_the_next_command() -> anyhow::Result<()> {
     let user = User::new()?;
     let (_, pids) = interrupted(&user, "KILL")?;
@@ -246,9 +273,9 @@ fn what_cannot_be_is_answered_with_one_sentence() -> anyhow::Result<()> {
     let said = user.run("exec -- true")?.refusal()?;
     ensure!(said == "There is no sandbox default: there is none; start one with: sandbox up.", "{said}");
     let said = user.run("build kubelte")?.refusal()?;
-    ensure!(said.starts_with("There is no component \"kubelte\" to build: choose one of coredns, "), "{said}");
+    ensure!(said.starts_with("There is no component \"kubelte\" to build: choose one of ca-certificates, "), "{said}");
     let said = user.run("which kubelte")?.refusal()?;
-    ensure!(said.starts_with("There is no component \"kubelte\" to build: choose one of coredns, "), "{said}");
+    ensure!(said.starts_with("There is no component \"kubelte\" to build: choose one of ca-certificates, "), "{said}");
     let said = user.run("which kubernetes-node")?.refusal()?;
     ensure!(
         said == "\"kubernetes-node\" is a component of several programs: choose one of kube-proxy, kubelet.",

@@ -9,19 +9,28 @@ use anyhow::{Context, bail};
 
 use super::style::say;
 use super::{ImageBuild, ImageLoad, lifecycle};
-use crate::Image;
+use crate::binaries::Binaries;
 use crate::image::{self, Layout};
 use crate::node::Enclosure;
+use crate::progress::Progress;
+use crate::{Image, parts};
 
-pub(super) fn build(args: &ImageBuild) -> anyhow::Result<ExitCode> {
+pub(super) async fn build(args: &ImageBuild) -> anyhow::Result<ExitCode> {
     let mut image = Image::new(&args.image, &args.binary)?;
+    let parts = parts::named(&args.with)?;
+    // Asked before anything is built, which may take minutes.
+    let packs = parts.iter().map(|part| part.pack()).collect::<anyhow::Result<Vec<_>>>()?;
+    let binaries = Binaries::for_parts(&parts, false, Progress::detect()).await?;
+    for pack in packs {
+        image = pack(image, &binaries)?;
+    }
     for file in &args.files {
         let Some((source, place)) = file.rsplit_once(':') else {
             bail!("{file:?} is not understood: write SOURCE:PLACE, for example ./my.conf:/etc/my.conf.");
         };
         image = image.file(source, place)?;
     }
-    let layout = image.build()?;
+    let layout = image.compressed().build()?;
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.image));
     // Beside its place first: a full disk leaves no half an image under its name.
     let write = || -> anyhow::Result<()> {

@@ -76,6 +76,9 @@ enum Command {
 #[derive(Debug, Subcommand)]
 enum ImageCommand {
     /// Make an image of a static program: no shell, no root, and the same input gives the same digest
+    ///
+    /// The program is a layer of its own above everything else, so that a new one does not ship the rest again. Layers
+    /// are compressed.
     Build(ImageBuild),
     /// Put an image (an OCI layout, as a tar or a directory) into the node of a sandbox
     Load(ImageLoad),
@@ -92,6 +95,9 @@ struct ImageBuild {
     /// A file to put into the image, e.g. ./my.conf:/etc/my.conf; may be given several times
     #[arg(long = "file", value_name = "SOURCE:PLACE")]
     files: Vec<String>,
+    /// A part to put into the image, ready to be called: opentofu, with providers and its configuration
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    with: Vec<String>,
     /// The tar to write [default: the image's name without its tag, here]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -251,7 +257,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Logs(args) => commands::logs(&args),
         Command::Build(args) => interruptible(components::build(&args.components)).await,
         Command::Which(args) => interruptible(components::which(&args.program)).await,
-        Command::Image(ImageCommand::Build(args)) => image::build(&args),
+        Command::Image(ImageCommand::Build(args)) => interruptible(image::build(&args)).await,
         Command::Image(ImageCommand::Load(args)) => interruptible(image::load(&args)).await,
         Command::Registry(args) => interruptible(parts::registry(&args)).await,
         Command::Doctor(args) => doctor::doctor(args.node).await,

@@ -32,7 +32,7 @@ impl ControlPlane {
         parts::install_definitions(&self.place(part), || self.client()).await?;
         match &part.definition().work {
             Work::Process { .. } => self.bring_up(component, observer).await?,
-            Work::Files => self.prepare(part)?,
+            Work::Files { .. } => self.prepare(part)?,
             Work::Pods(pods) => {
                 self.prepare(part)?;
                 let enclosure = self.enclosure().with_context(|| format!("{part} needs a node"))?;

@@ -1,6 +1,6 @@
 //! The OCI image layout: blobs named by their digests, and an index that says which is the image.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -8,9 +8,10 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType};
 
 use super::elf;
+use super::layer::append;
 use super::name::Name;
 use crate::catalogue::hex;
 
@@ -84,8 +85,8 @@ impl Layout {
 
     /// What the configuration of an image says it is built for.
     fn architecture(&self, manifest: &Value) -> anyhow::Result<String> {
-        let manifest = self.json(&blob(manifest["digest"].as_str().unwrap_or_default()))?;
-        let config = self.json(&blob(manifest["config"]["digest"].as_str().unwrap_or_default()))?;
+        let manifest = self.blob(manifest)?;
+        let config = self.blob(&manifest["config"])?;
         Ok(config["architecture"].as_str().context("its configuration names no architecture")?.to_owned())
     }
 
@@ -115,9 +116,37 @@ impl Layout {
         tar.into_inner()?.flush()
     }
 
+    /// The blob that a descriptor refers to.
+    fn blob(&self, descriptor: &Value) -> anyhow::Result<Value> {
+        self.json(&blob(descriptor["digest"].as_str().unwrap_or_default()))
+    }
+
     fn json(&self, path: &str) -> anyhow::Result<Value> {
         let content = self.files.get(path).with_context(|| format!("it has no {path}"))?;
         serde_json::from_slice(content).with_context(|| format!("{path} is not understood"))
+    }
+}
+
+#[cfg(test)]
+impl Layout {
+    fn manifest(&self) -> anyhow::Result<Value> {
+        self.blob(&self.json("index.json")?["manifests"][0])
+    }
+
+    /// The configuration of the image.
+    pub(super) fn config(&self) -> anyhow::Result<Value> {
+        self.blob(&self.manifest()?["config"])
+    }
+
+    /// The layers, the lowest first: media type and content.
+    pub(super) fn layers(&self) -> anyhow::Result<Vec<(String, &[u8])>> {
+        let manifest = self.manifest()?;
+        let layers = manifest["layers"].as_array().context("it has no layers")?;
+        let content = |layer: &Value| {
+            let path = blob(layer["digest"].as_str()?);
+            Some((layer["mediaType"].as_str()?.to_owned(), self.files.get(&path)?.as_slice()))
+        };
+        layers.iter().map(|layer| content(layer).context("a layer is missing")).collect()
     }
 }
 
@@ -128,44 +157,6 @@ pub(super) fn digest(content: &[u8]) -> String {
 
 fn blob(digest: &str) -> String {
     format!("blobs/{}", digest.replacen(':', "/", 1))
-}
-
-/// The tar of a layer: these files (mode, content), the directories above them, and a `/tmp`.
-pub(super) fn layer(files: &BTreeMap<String, (u32, Vec<u8>)>) -> anyhow::Result<Vec<u8>> {
-    let mut directories = BTreeSet::from(["tmp".to_owned()]);
-    for path in files.keys() {
-        directories.extend(path.match_indices('/').map(|(at, _)| path[..at].to_owned()));
-    }
-    if let Some(both) = files.keys().find(|path| directories.contains(*path)) {
-        bail!("/{both} cannot be a file and a directory in the image.");
-    }
-    let mut tar = Builder::new(Vec::new());
-    for path in &directories {
-        let mode = if path == "tmp" { 0o1777 } else { 0o755 };
-        append(&mut tar, EntryType::Directory, path, mode, &[])?;
-    }
-    for (path, (mode, content)) in files {
-        append(&mut tar, EntryType::Regular, path, *mode, content)?;
-    }
-    Ok(tar.into_inner()?)
-}
-
-/// Everything that could differ from one machine or minute to the next is fixed.
-fn append(
-    tar: &mut Builder<impl Write>,
-    kind: EntryType,
-    path: &str,
-    mode: u32,
-    content: &[u8],
-) -> std::io::Result<()> {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header.set_size(content.len() as u64);
-    tar.append_data(&mut header, path, content)
 }
 
 fn read_tar(source: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {

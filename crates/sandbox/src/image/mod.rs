@@ -1,8 +1,10 @@
-//! Images without a container engine: a static binary and a few files in one layer, no shell, no root.
+//! Images without a container engine: a static binary and a few files beside it, no shell, no root.
 //!
-//! The same input gives the same bytes: times are zero, names are sorted, owners are numbers.
+//! An image has two layers: what is beside the program, and above it the program, which changes more often. The same
+//! input gives the same bytes: times are zero, names are sorted, owners are numbers.
 
 mod elf;
+mod layer;
 mod layout;
 mod load;
 mod name;
@@ -15,6 +17,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 pub(crate) use elf::machine;
+use layer::Entry;
 pub(crate) use layout::Layout;
 pub(crate) use load::load;
 use name::Name;
@@ -27,8 +30,18 @@ const NOBODY: u64 = 65532;
 pub struct Image {
     name: Name,
     binary: PathBuf,
-    /// Place in the image → file.
-    files: BTreeMap<String, PathBuf>,
+    /// Place in the image, without the leading slash → what is there.
+    files: BTreeMap<String, Source>,
+    /// Variables of the environment.
+    env: BTreeMap<String, String>,
+    compressed: bool,
+}
+
+/// Where the content of a file comes from.
+#[derive(Clone, Debug)]
+enum Source {
+    File(PathBuf),
+    Text(String),
 }
 
 impl Image {
@@ -37,20 +50,51 @@ impl Image {
     /// # Errors
     /// The name is none: it needs a tag, as in `my-operator:dev`.
     pub fn new(name: &str, binary: impl Into<PathBuf>) -> anyhow::Result<Self> {
-        Ok(Self { name: name.parse()?, binary: binary.into(), files: BTreeMap::new() })
+        Ok(Self {
+            name: name.parse()?,
+            binary: binary.into(),
+            files: BTreeMap::new(),
+            env: BTreeMap::from([("PATH".to_owned(), "/".to_owned())]),
+            compressed: false,
+        })
     }
 
-    /// Adds a file at a place, e.g. `/etc/ssl/certs/ca-certificates.crt`. It is readable by everybody, and
-    /// executable if it is so here.
+    /// Adds a file at a place, e.g. `/etc/my.conf`. It is readable by everybody, and executable if it is so here. A
+    /// file that is put at several places is in the image once.
     ///
     /// # Errors
     /// The place is not an absolute path without `..`, or is taken.
-    pub fn file(mut self, source: impl Into<PathBuf>, place: &str) -> anyhow::Result<Self> {
+    pub fn file(self, source: impl Into<PathBuf>, place: &str) -> anyhow::Result<Self> {
+        self.put(Source::File(source.into()), place)
+    }
+
+    /// Adds a file with this content at a place.
+    ///
+    /// # Errors
+    /// The place is not an absolute path without `..`, or is taken.
+    pub fn text(self, content: impl Into<String>, place: &str) -> anyhow::Result<Self> {
+        self.put(Source::Text(content.into()), place)
+    }
+
+    /// Sets a variable of the environment. `PATH` is `/` where nobody sets it.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Compresses the layers: for files and registries. A node that gets the image at once is served faster without.
+    #[must_use]
+    pub(crate) fn compressed(self) -> Self {
+        Self { compressed: true, ..self }
+    }
+
+    fn put(mut self, source: Source, place: &str) -> anyhow::Result<Self> {
         let path = place.strip_prefix('/').unwrap_or_default();
         if path.is_empty() || path.split('/').any(|part| ["", ".", ".."].contains(&part)) {
             bail!("{place:?} is no place for a file in an image: write an absolute path, for example /etc/my.conf.");
         }
-        if self.files.insert(path.to_owned(), source.into()).is_some() {
+        if self.files.insert(path.to_owned(), source).is_some() {
             bail!("Two files are to be at {place} in the image.");
         }
         Ok(self)
@@ -70,47 +114,72 @@ impl Image {
             .and_then(|name| name.to_str())
             .with_context(|| format!("{} has no usable name", self.binary.display()))?;
 
-        let layer = self.layer(program, &binary)?;
+        let beside = layer::pack(self.beside(program)?)?;
+        let own = layer::pack(BTreeMap::from([(program.to_owned(), Entry::File(0o755, binary))]))?;
         let mut layout = Layout::default();
-        let diff = layout::digest(&layer);
-        let layer = layout.add("application/vnd.oci.image.layer.v1.tar", layer);
+        let (mut layers, mut contents) = (Vec::new(), Vec::new());
+        for layer in [beside, own] {
+            contents.push(layout::digest(&layer));
+            layers.push(if self.compressed {
+                layout.add("application/vnd.oci.image.layer.v1.tar+gzip", layer::compress(&layer)?)
+            } else {
+                layout.add("application/vnd.oci.image.layer.v1.tar", layer)
+            });
+        }
+        let env: Vec<String> = self.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let config = json!({
             "architecture": elf::machine(),
             "os": "linux",
             "config": {
                 "User": format!("{NOBODY}:{NOBODY}"),
                 "Entrypoint": [format!("/{program}")],
-                "Env": ["PATH=/"],
+                "Env": env,
                 "WorkingDir": "/",
             },
-            "rootfs": { "type": "layers", "diff_ids": [diff] },
+            "rootfs": { "type": "layers", "diff_ids": contents },
         });
         let config = layout.add("application/vnd.oci.image.config.v1+json", serde_json::to_vec(&config)?);
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "config": config,
-            "layers": [layer],
+            "layers": layers,
         });
         let manifest = layout.add("application/vnd.oci.image.manifest.v1+json", serde_json::to_vec(&manifest)?);
         layout.name(manifest, &self.name)?;
         Ok(layout)
     }
 
-    fn layer(&self, program: &str, binary: &[u8]) -> anyhow::Result<Vec<u8>> {
+    /// Everything but the program.
+    fn beside(&self, program: &str) -> anyhow::Result<BTreeMap<String, Entry>> {
         let passwd = format!("root:x:0:0:root:/:\nnonroot:x:{NOBODY}:{NOBODY}:nonroot:/:\n");
-        let mut files: BTreeMap<String, (u32, Vec<u8>)> = BTreeMap::new();
-        files.insert("etc/passwd".to_owned(), (0o644, passwd.into_bytes()));
-        files.insert(program.to_owned(), (0o755, binary.to_vec()));
+        let mut entries = BTreeMap::from([
+            ("etc/passwd".to_owned(), Entry::File(0o644, passwd.into_bytes())),
+            ("tmp".to_owned(), Entry::Directory(0o1777)),
+        ]);
+        let mut first: BTreeMap<&Path, &String> = BTreeMap::new();
         for (place, source) in &self.files {
-            let read = || -> std::io::Result<(u32, Vec<u8>)> { Ok((mode(source)?, fs::read(source)?)) };
-            let file = read().with_context(|| format!("Cannot read {}", source.display()))?;
-            if place == program {
-                bail!("/{program} in the image is the program itself: no other file can be there.");
-            }
-            files.insert(place.clone(), file);
+            let entry = match source {
+                Source::Text(content) => Entry::File(0o644, content.clone().into_bytes()),
+                Source::File(file) => {
+                    let other = *first.entry(file).or_insert(place);
+                    let read = || -> std::io::Result<Entry> {
+                        let mode = mode(file)?;
+                        Ok(if other == place {
+                            Entry::File(mode, fs::read(file)?)
+                        } else {
+                            Entry::Same(mode, other.clone())
+                        })
+                    };
+                    read().with_context(|| format!("Cannot read {}", file.display()))?
+                }
+            };
+            entries.insert(place.clone(), entry);
         }
-        layout::layer(&files)
+        if entries.keys().any(|place| place.split('/').next() == Some(program)) {
+            bail!("/{program} in the image is the program itself: nothing else can be there.");
+        }
+        Ok(entries)
     }
 }
 

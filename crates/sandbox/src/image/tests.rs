@@ -1,3 +1,7 @@
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+
 use super::*;
 
 /// A program that can be put into an image, and nothing else.
@@ -23,7 +27,8 @@ fn the_same_input_gives_the_same_bytes_wherever_and_whenever() -> anyhow::Result
         let (a, b) = (dir.join("a"), dir.join("b"));
         fs::write(&a, "first")?;
         fs::write(&b, "second")?;
-        Image::new("server:v1", program(dir)?)?.file(b, "/etc/server/b")?.file(a, "/etc/server/a")?.build()
+        let image = Image::new("server:v1", program(dir)?)?.file(b, "/etc/server/b")?.file(a, "/etc/server/a")?;
+        image.compressed().build()
     };
     let first = build(one.path())?;
     // As far apart as files can be: another directory, another order, another time.
@@ -54,6 +59,92 @@ fn an_image_survives_a_tar_and_a_directory_and_can_be_renamed() -> anyhow::Resul
     let renamed = Layout::read(&unpacked, Some("registry.example:5000/team/server:v2"))?;
     assert_eq!(renamed.reference(), "registry.example:5000/team/server:v2");
     assert_eq!(renamed.digest(), layout.digest(), "the name is no part of the image");
+    Ok(())
+}
+
+/// What a tar says about one of its entries.
+type Entry = (String, tar::EntryType, u32, Option<String>);
+
+/// The layers of an image, the lowest first, as whoever unpacks them meets them.
+fn layers(layout: &Layout) -> anyhow::Result<Vec<Vec<Entry>>> {
+    let mut layers = Vec::new();
+    for (media_type, blob) in layout.layers()? {
+        let mut plain = Vec::new();
+        if media_type.ends_with("+gzip") {
+            GzDecoder::new(blob).read_to_end(&mut plain)?;
+        } else {
+            plain.extend(blob);
+        }
+        let mut entries = Vec::new();
+        for entry in tar::Archive::new(plain.as_slice()).entries()? {
+            let entry = entry?;
+            let link = entry.link_name()?.map(|link| link.display().to_string());
+            let place = entry.path()?.display().to_string();
+            entries.push((place, entry.header().entry_type(), entry.header().mode()?, link));
+        }
+        layers.push(entries);
+    }
+    Ok(layers)
+}
+
+#[test]
+fn the_program_is_a_layer_of_its_own_and_a_file_at_two_places_is_there_once() -> anyhow::Result<()> {
+    use tar::EntryType::{Directory, Link, Regular};
+    let dir = tempfile::tempdir()?;
+    let plugin = dir.path().join("plugin");
+    fs::write(&plugin, "plugin")?;
+    let image = Image::new("server:v1", program(dir.path())?)?
+        .file(&plugin, "/opt/b/plugin")?
+        .file(&plugin, "/opt/a/plugin")?
+        .text("key = 1", "/etc/server.conf")?;
+    let entry = |place: &str, kind, mode, link: Option<&str>| (place.to_owned(), kind, mode, link.map(str::to_owned));
+    let below = vec![
+        entry("etc", Directory, 0o755, None),
+        entry("etc/passwd", Regular, 0o644, None),
+        entry("etc/server.conf", Regular, 0o644, None),
+        entry("opt", Directory, 0o755, None),
+        entry("opt/a", Directory, 0o755, None),
+        entry("opt/a/plugin", Regular, 0o644, None),
+        entry("opt/b", Directory, 0o755, None),
+        entry("opt/b/plugin", Link, 0o644, Some("opt/a/plugin")),
+        entry("tmp", Directory, 0o1777, None),
+    ];
+    let above = vec![entry("server", Regular, 0o755, None)];
+    assert_eq!(layers(&image.build()?)?, [below.clone(), above.clone()]);
+    assert_eq!(layers(&image.clone().compressed().build()?)?, [below, above]);
+
+    // A new program leaves the layer below as it is.
+    let before = image.build()?;
+    fs::write(dir.path().join("server"), fs::read(dir.path().join("server"))?.repeat(2))?;
+    let after = image.build()?;
+    assert_eq!(before.layers()?[0], after.layers()?[0]);
+    assert_ne!(before.layers()?[1], after.layers()?[1]);
+    Ok(())
+}
+
+#[test]
+fn the_environment_is_what_was_set_and_a_path() -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = Image::new("server:v1", program(dir.path())?)?;
+    assert_eq!(image.build()?.config()?["config"]["Env"], json!(["PATH=/"]));
+    let image = image.env("PATH", "/usr/local/bin:/").env("A", "b");
+    assert_eq!(image.build()?.config()?["config"]["Env"], json!(["A=b", "PATH=/usr/local/bin:/"]));
+    Ok(())
+}
+
+#[test]
+fn nothing_takes_the_place_of_the_program_or_of_a_directory() -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    for (places, refusal) in [
+        (["/server", "/x"], "/server in the image is the program itself"),
+        (["/server/x", "/y"], "/server in the image is the program itself"),
+        (["/etc", "/x"], "/etc cannot be a file and a directory"),
+        (["/opt/x", "/opt/x/y"], "/opt/x cannot be a file and a directory"),
+    ] {
+        let image = Image::new("server:v1", program(dir.path())?)?.text("", places[0])?.text("", places[1])?;
+        let refused = image.build().expect_err("two things at one place").to_string();
+        assert!(refused.contains(refusal), "{refused}");
+    }
     Ok(())
 }
 

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::binaries::Binaries;
 use crate::home::Home;
+use crate::image::Image;
 use crate::node::{Network, requirements};
 
 pub(crate) use definitions::install as install_definitions;
@@ -80,9 +81,12 @@ pub(crate) enum Work {
     Process { call: fn(&Place<'_>) -> anyhow::Result<Vec<OsString>>, health: &'static str },
     /// Pods on the node.
     Pods(Pods),
-    /// Nothing: it is a program to be called.
-    Files,
+    /// Nothing: it is a program to be called, here or in an image that it is put into.
+    Files { pack: Pack },
 }
+
+/// Puts a part into an image.
+pub(crate) type Pack = fn(Image, &Binaries) -> anyhow::Result<Image>;
 
 /// Where a part is started.
 pub(crate) struct Place<'a> {
@@ -164,7 +168,22 @@ impl Part {
     pub(crate) fn pods(self) -> Option<&'static Pods> {
         match &self.0.work {
             Work::Pods(pods) => Some(pods),
-            Work::Process { .. } | Work::Files => None,
+            Work::Process { .. } | Work::Files { .. } => None,
+        }
+    }
+
+    /// How it is put into an image.
+    ///
+    /// # Errors
+    /// It runs beside others, not in their images.
+    pub(crate) fn pack(self) -> anyhow::Result<Pack> {
+        match self.0.work {
+            Work::Files { pack } => Ok(pack),
+            Work::Process { .. } | Work::Pods(_) => {
+                let fit = ALL.iter().filter(|part| matches!(part.0.work, Work::Files { .. }));
+                let fit: Vec<_> = fit.map(|part| part.name()).collect();
+                bail!("{self} cannot be put into an image, only {}.", fit.join(", "))
+            }
         }
     }
 }
@@ -281,6 +300,13 @@ mod tests {
                  kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, traefik."
                 .to_owned())
         );
+    }
+
+    #[test]
+    fn what_runs_beside_others_is_not_put_into_their_images() -> anyhow::Result<()> {
+        let answer = "git".parse::<Part>()?.pack().map(drop).map_err(|e| e.to_string());
+        assert_eq!(answer, Err("git cannot be put into an image, only opentofu.".to_owned()));
+        Ok(())
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub(crate) mod leaving;
 pub(crate) mod machine;
 
 use std::fs;
@@ -90,14 +91,17 @@ pub(crate) fn until<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow
     }
 }
 
-/// A user with no sandbox yet.
+/// A user with no sandbox yet, and with none when the test is over.
 pub(crate) struct User {
+    // Before their directory goes.
+    _sandboxes: leaving::Sandboxes,
     pub(crate) dir: TempDir,
 }
 
 impl User {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        Ok(Self { dir: tempfile::tempdir()? })
+        let dir = tempfile::tempdir()?;
+        Ok(Self { _sandboxes: leaving::Sandboxes(dir.path().join("sandboxes")), dir })
     }
 
     pub(crate) fn home(&self, name: &str) -> PathBuf {
