@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use opcore::act::{Done, Outcome};
+use opcore::act::{Done, Outcome, Refusal};
 use opcore::controller::{Wakes, Watches};
 use opcore::queue::Key;
 use opcore::{Context, Decision, Error, Operator};
@@ -14,6 +14,7 @@ use crate::decide::decide;
 use crate::index::PlanName;
 use crate::interest::GroupKind;
 use crate::live::Live;
+use crate::measures::Measures;
 use crate::observe::{Memory, Seen};
 use crate::probes::Prober;
 
@@ -23,12 +24,22 @@ pub struct WavePlans {
     pub(crate) memory: Arc<Memory>,
     pub(crate) prober: Arc<Prober>,
     pub(crate) wakes: OnceLock<Wakes>,
+    measures: Option<Measures>,
 }
 
 impl WavePlans {
     /// An operator that knows nothing yet.
     pub fn new(context: &Context) -> Self {
-        Self { live: Live::new(context), memory: Arc::default(), prober: Arc::default(), wakes: OnceLock::new() }
+        // Plans are rolled out all the same.
+        let measures = Measures::new(context.metrics());
+        let measures = measures.inspect_err(|error| tracing::error!(%error, "plans are not measured")).ok();
+        Self {
+            live: Live::new(context),
+            memory: Arc::default(),
+            prober: Arc::default(),
+            wakes: OnceLock::new(),
+            measures,
+        }
     }
 }
 
@@ -51,7 +62,10 @@ impl Operator for WavePlans {
     }
 
     /// What the API server answered is what the watch will tell, only sooner; what it refused no watch tells at all.
-    fn conclude(&self, plan: &WavePlan, _status: &mut WavePlanStatus, done: &Done, now: Timestamp) {
+    fn conclude(&self, plan: &WavePlan, status: &mut WavePlanStatus, done: &Done, now: Timestamp) {
+        if let Some(measures) = &self.measures {
+            measures.show(plan, status);
+        }
         let name: PlanName = plan.name_any().into();
         let mut index = self.live.index();
         let mut wake = Vec::new();
@@ -73,10 +87,17 @@ impl Operator for WavePlans {
         self.live.wake(&wake);
     }
 
+    fn cure(&self, plan: &WavePlan, refusal: &Refusal) -> Option<String> {
+        self.live.index().cure(&plan.name_any().into(), refusal)
+    }
+
     fn forget(&self, plan: &Key) {
         let name: PlanName = plan.name.as_str().into();
         self.live.forget(&name);
         self.memory.forget(&name);
         self.prober.forget(&name);
+        if let Some(measures) = &self.measures {
+            measures.forget(&name);
+        }
     }
 }

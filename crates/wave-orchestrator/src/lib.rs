@@ -10,6 +10,7 @@
 //! | what is read, and how it is kept | [`observe`], [`index`], [`live`] |
 //! | what is decided | [`decide`] |
 //! | what manifests turn into | [`render`] |
+//! | what is measured | [`measures`] |
 //! | how it is put together | [`controller`] |
 
 pub mod api;
@@ -19,6 +20,8 @@ pub mod expression;
 pub mod index;
 pub mod interest;
 pub mod live;
+mod lock;
+pub mod measures;
 pub mod observe;
 pub mod probes;
 pub mod render;

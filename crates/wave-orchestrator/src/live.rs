@@ -1,7 +1,7 @@
 //! The watches behind the index: opened for the kinds that plans mention, closed when no plan does any more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 
 use crate::index::{Index, PlanName, Wake};
 use crate::interest::{GroupKind, ObjectId, ScopeId, Served, WrittenKind};
+use crate::lock::lock;
 
 /// How long a right that was missing is not asked for again.
 const DENIED_FOR: Duration = Duration::from_secs(30);
@@ -94,7 +95,7 @@ impl Live {
 
     /// What is known.
     pub fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.index)
     }
 
     /// Whether the API server has these kinds.
@@ -355,8 +356,4 @@ impl Live {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

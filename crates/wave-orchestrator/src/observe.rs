@@ -1,7 +1,7 @@
 //! Reads: sources, kinds, and what the index knows. Chooses nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -14,6 +14,7 @@ use crate::controller::WavePlans;
 use crate::index::{Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
 use crate::live::Source;
+use crate::lock::lock;
 use crate::probes::ProbeSeen;
 use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
 
@@ -70,7 +71,7 @@ struct Remembered {
 
 impl Memory {
     fn lock(&self) -> MutexGuard<'_, HashMap<PlanName, Remembered>> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.plans)
     }
 
     /// The ConfigMaps that the manifests of a plan are in, unless the plan is another by now.

@@ -1,7 +1,7 @@
 //! Endpoints that must answer before a wave is ready. Asked beside the reconciles, never inside one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::Empty;
@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::api::v1alpha1::{HttpProbe, Probe, TcpProbe};
 use crate::index::PlanName;
+use crate::lock::lock;
 
 /// How long an endpoint may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -168,8 +169,4 @@ async fn ask_http(probe: &HttpProbe) -> Result<(), String> {
     } else {
         Err(format!("It answers {status}, not {}", probe.expect_status))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use opcore_testing::wait::within;
 use sandbox::Sandbox;
 use serde_json::{Value, json};
 use wave_orchestrator::api::v1alpha1::{FINALIZER, WavePlan};
 
-use crate::operator::{NAME, Operator, is_ready, plan, until};
+use crate::operator::{NAME, Operator, is_ready, plan};
 
 const LENGTH: usize = 5;
 /// Enough for a median.
@@ -44,7 +45,7 @@ pub async fn operator(sandbox: &Sandbox) -> anyhow::Result<(Duration, usize)> {
     let operator = Operator::start(&sandbox.config().await?);
     let started = Instant::now();
     let plans = plan(&client, &namespace, &waves(&namespace)).await?;
-    until(&plans, &namespace, "Ready", Duration::from_mins(1), is_ready).await?;
+    within(Duration::from_mins(1), &plans, &namespace, "Ready", is_ready).await;
     let took = started.elapsed();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let writes = operator.writes(None);

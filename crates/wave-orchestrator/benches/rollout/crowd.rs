@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
+use opcore_testing::wait::within;
 use sandbox::Sandbox;
 use serde_json::{Value, json};
 use wave_orchestrator::api::v1alpha1::WavePlan;
 
-use crate::operator::{Operator, is_ready, plan, until};
+use crate::operator::{Operator, is_ready, plan};
 
 const SIDE: usize = 10;
 const MEMBERS: usize = SIDE * SIDE * SIDE;
@@ -40,7 +41,7 @@ pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Crowd> {
     let operator = Operator::start(&sandbox.config().await?);
     let started = Instant::now();
     let plans = plan(&client, "crowd", &waves(&namespace)).await?;
-    until(&plans, "crowd", "Ready", PATIENCE, is_ready).await?;
+    within(PATIENCE, &plans, "crowd", "Ready", is_ready).await;
     let took = started.elapsed();
     let (object_writes, plan_writes) = (operator.writes(Some("configmaps")), operator.writes(Some("waveplans")));
     operator.stop().await;
@@ -56,7 +57,7 @@ pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Crowd> {
     let is_of = |plan: &WavePlan| {
         is_ready(plan) && plan.status.as_ref().is_some_and(|status| status.observed_generation == generation)
     };
-    until(&plans, "crowd", "Ready again", PATIENCE, is_of).await?;
+    within(PATIENCE, &plans, "crowd", "Ready again", is_of).await;
     come_to_rest(&operator).await?;
     let (writes, looks) = (operator.writes(None), operator.looks());
     tokio::time::sleep(RESYNC * RESYNCS).await;

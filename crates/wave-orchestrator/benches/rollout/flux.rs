@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use opcore_testing::wait::within;
 use serde_json::{Value, json};
 
 use crate::chain;
 use crate::fleet::{self, Fleet, LENGTH, name, waves};
-use crate::operator::{self, Operator, plan, until};
+use crate::operator::{self, Operator, plan};
 
 /// Four times as long as it takes Flux alone.
 const PATIENCE: Duration = Duration::from_mins(8);
@@ -23,7 +24,7 @@ pub async fn measure() -> anyhow::Result<Flux> {
     let fleet = Fleet::new(&sandbox, "alone").await?;
     let started = Instant::now();
     fleet.chain().await?;
-    until(&fleet.kustomizations(), &name(LENGTH), "Ready", PATIENCE, fleet::is_ready).await?;
+    within(PATIENCE, &fleet.kustomizations(), &name(LENGTH), "Ready", fleet::is_ready).await;
     let alone = started.elapsed();
 
     let fleet = Fleet::new(&sandbox, "nudged").await?;
@@ -31,7 +32,7 @@ pub async fn measure() -> anyhow::Result<Flux> {
     let started = Instant::now();
     fleet.chain().await?;
     let plans = plan(&fleet.client, "nudged", &waves(&fleet.namespace)).await?;
-    until(&plans, "nudged", "Ready", PATIENCE, operator::is_ready).await?;
+    within(PATIENCE, &plans, "nudged", "Ready", operator::is_ready).await;
     let nudged = started.elapsed();
     operator.stop().await;
     let (ours, _) = chain::operator(&sandbox).await?;

@@ -38,7 +38,7 @@ fn main() -> anyhow::Result<()> {
 async fn bench() -> anyhow::Result<()> {
     opcore::client::install_crypto_provider();
     let sandbox = Sandbox::start(Options { audit: true, ..Options::default() }).await?;
-    operator::install(&sandbox.client().await?).await?;
+    operator::install(&sandbox.client().await?).await;
 
     let idle = memory::of(&sandbox).await?;
     println!("memory without a plan           {idle:>8.1} MiB  (promised: {IDLE_MIB} MiB)");

@@ -1,6 +1,6 @@
 //! What is decided, from the plan, what was read, and the time alone.
 //!
-//! A wave acts only after its start is published: what must survive a crash is written down first.
+//! Nothing is written before the rollout is published: what must survive a crash is written down first.
 
 mod critical_path;
 mod graph;

@@ -18,6 +18,8 @@ pub(super) struct Requests {
     force: BTreeSet<String>,
     /// Waves to pass over.
     skip: BTreeSet<String>,
+    /// Those of them that nobody has looked at yet.
+    newly_skipped: BTreeSet<String>,
     /// Start no further wave.
     pub paused: bool,
     /// Go on after a failure that paused the plan.
@@ -37,12 +39,14 @@ impl Requests {
             retry: waves(new(RETRY_ANNOTATION, &handled.retry)),
             force: waves(new(FORCE_ANNOTATION, &handled.force)),
             skip: waves(asked(SKIP_ANNOTATION)),
+            newly_skipped: waves(new(SKIP_ANNOTATION, &handled.skip)),
             paused: asked(PAUSE_ANNOTATION).as_deref() == Some("true"),
             resume: new(RESUME_ANNOTATION, &handled.resume).is_some(),
         };
         let handled = Handled {
             retry: asked(RETRY_ANNOTATION),
             force: asked(FORCE_ANNOTATION),
+            skip: asked(SKIP_ANNOTATION),
             resume: asked(RESUME_ANNOTATION),
             requested_at: asked(REQUESTED_AT_ANNOTATION),
         };
@@ -66,7 +70,7 @@ impl Requests {
 
     /// The names that are no wave of the plan: someone mistyped.
     pub(super) fn unknown<'a>(&'a self, is_wave: impl Fn(&str) -> bool + 'a) -> impl Iterator<Item = &'a str> {
-        let all = self.retry.iter().chain(&self.force).chain(&self.skip).map(String::as_str);
+        let all = self.retry.iter().chain(&self.force).chain(&self.newly_skipped).map(String::as_str);
         all.filter(move |name| *name != "*" && !is_wave(name))
     }
 }

@@ -142,7 +142,7 @@ fn nudge(name: &str) -> crate::index::NudgeSeen {
         name: name.to_owned(),
         uid: "u".to_owned(),
     };
-    crate::index::NudgeSeen { member: 0, target, requested: None }
+    crate::index::NudgeSeen { member: 0, target, requested: None, refused_at: None }
 }
 
 fn minutes(count: u64) -> Span {
@@ -194,7 +194,7 @@ fn the_profile_scales_every_timeout() {
 }
 
 #[test]
-fn a_wave_that_may_start_does_not_wait_until_others_have_written_and_has_its_turn() {
+fn a_wave_that_may_start_writes_at_once_and_before_those_that_run() {
     let mut fleet = Play::fleet();
     fleet.settle();
     fleet.ready("infrastructure-core").settle();
@@ -203,14 +203,27 @@ fn a_wave_that_may_start_does_not_wait_until_others_have_written_and_has_its_tur
     assert_eq!(fleet.settle().plan.writes().count(), 16, "not all of it at once");
     fleet.ready("infrastructure-operators");
     let start = decide(&fleet.plan, &fleet.seen, fleet.now);
-    assert!(start.plan.is_empty(), "{:?}", start.plan);
-    let words: Vec<String> = fleet.settle().plan.writes().map(ToString::to_string).collect();
-    assert_eq!(words.len(), 16);
-    assert!(words[..2].iter().any(|write| write.contains("d0")), "{words:?}");
+    let words: Vec<String> = start.plan.writes().map(ToString::to_string).collect();
+    assert_eq!(words.len(), 16, "{words:?}");
+    assert!(words[0].contains("d0"), "{words:?}");
+    assert_eq!(start.status.wave("database-workloads").map(|wave| wave.phase), Some(WavePhase::Running));
 }
 
 #[test]
-fn a_wave_acts_only_after_its_start_is_published() {
+fn what_was_refused_before_comes_after_all_others_and_each_has_its_turn() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.ready("infrastructure-core").settle();
+    let refused =
+        |number: u64| crate::index::NudgeSeen { refused_at: Some(100 - number), ..nudge(&format!("r{number}")) };
+    fleet.look("infrastructure-operators").nudges.extend((0..40).map(refused));
+    fleet.look("infrastructure-monitoring").nudges.push(nudge("m0"));
+    let writes = fleet.settle().plan.writes().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(writes[0].contains("m0") && writes[1].contains("r39") && writes[2].contains("r38"), "{writes:?}");
+}
+
+#[test]
+fn nothing_is_written_before_the_rollout_is_published() {
     let mut fleet = Play::fleet();
     fleet.look("infrastructure-core").nudges.push(nudge("k"));
     let first = decide(&fleet.plan, &fleet.seen, fleet.now);
@@ -430,6 +443,21 @@ fn a_request_for_a_wave_that_does_not_exist_is_answered() {
         "{:?}",
         fleet.notes
     );
+}
+
+#[test]
+fn a_wave_to_skip_that_does_not_exist_is_answered_once() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.annotate(SKIP_ANNOTATION, "servces").settle();
+    // Neither while it stays, nor when something else is asked.
+    fleet.pass(60).settle();
+    fleet.annotate(RETRY_ANNOTATION, "*@1").settle();
+    let told: Vec<_> = fleet.notes.iter().filter(|note| note.starts_with("UnknownWave")).collect();
+    assert_eq!(told, ["UnknownWave: An annotation names servces, which is no wave of this plan."]);
+    fleet.annotate(SKIP_ANNOTATION, "services, databses").settle();
+    assert!(fleet.notes.iter().any(|note| note.contains("names databses")), "{:?}", fleet.notes);
+    assert_eq!(fleet.phase("services"), WavePhase::Skipped);
 }
 
 #[test]

@@ -33,26 +33,31 @@ pub(super) fn writes(
     }
     let recorded: BTreeSet<WrittenKind> =
         board.old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone())).collect();
-    let (mut now, mut later) = (Vec::new(), Vec::new());
+    let (mut now, mut starting, mut running, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, wave) in waves.iter().enumerate() {
         let Some(look) = seen.look.waves.get(number) else { continue };
         now.extend(gates(wave, look, board));
         now.extend(keep(plan, seen, board, wave));
-        if is_published_as_running(board, wave) {
+        if may_act(board, wave) {
             let mut of_wave = Vec::new();
-            of_wave.extend(stale_jobs(look, wave).cloned().map(|target| delete(target, Dependants::Background)));
+            of_wave
+                .extend(stale_jobs(look, wave).cloned().map(|target| (None, delete(target, Dependants::Background))));
             of_wave.extend(nudges(board, number, wave, look));
             let due = applicable(plan.spec.waves[number].parallelism, look);
             // The kinds of what is applied are written down first, so that it is found again.
             let due = due.filter(|due| recorded.contains(&kind_of(due)));
-            of_wave.extend(due.map(|due| Write::Apply(Box::new(due.wanted.apply.clone()))));
-            later.push(of_wave);
+            of_wave.extend(due.map(|due| (due.refused_at, Write::Apply(Box::new(due.wanted.apply.clone())))));
+            let (again, first): (Vec<_>, Vec<_>) = of_wave.into_iter().partition(|(turn, _)| turn.is_some());
+            refused.extend(again);
+            let first = first.into_iter().map(|(_, write)| write).collect();
+            if is_known_to_run(board, wave) { running.push(first) } else { starting.push(first) }
         }
     }
-    // A wave that may start is published first: it must not wait until others have written all that they have to.
-    if !waves.iter().any(|wave| wave.phase == WavePhase::Running && !is_published_as_running(board, wave)) {
-        now.extend(in_turn(later).take(AT_ONCE));
-    }
+    // A wave that starts must not wait until others have written all that they have to, and nothing for what is refused
+    // again and again; of that, each has its turn.
+    refused.sort_by_key(|(turn, _)| *turn);
+    let refused = refused.into_iter().map(|(_, write)| write);
+    now.extend(in_turn(starting).chain(in_turn(running)).chain(refused).take(AT_ONCE));
     // One stage: what is refused in one wave must not hold up another.
     writes.together(now);
     let (pruned, held) = prune(plan, seen, board, waves);
@@ -70,11 +75,18 @@ fn in_turn(waves: Vec<Vec<Write>>) -> impl Iterator<Item = Write> {
     .flatten()
 }
 
-/// What was published says that it runs, and it still does: it may act.
-fn is_published_as_running(board: &Board<'_>, wave: &WaveStatus) -> bool {
+/// Whether a wave may write. The rollout, with the kinds of all that it will write, is published before; the start of a
+/// wave need not be, because a crash between the two only repeats it. What else changes its writes must be: that it was
+/// started again, or taken back.
+fn may_act(board: &Board<'_>, wave: &WaveStatus) -> bool {
     let was = board.old.wave(&wave.name).filter(|_| board.same_rollout);
     wave.phase == WavePhase::Running
-        && was.is_some_and(|was| was.phase == WavePhase::Running && was.started_at == wave.started_at)
+        && was.is_some_and(|was| was.attempts == wave.attempts && was.rolled_back == wave.rolled_back)
+}
+
+/// Whether what was published says that it runs.
+fn is_known_to_run(board: &Board<'_>, wave: &WaveStatus) -> bool {
+    board.old.wave(&wave.name).is_some_and(|was| was.phase == WavePhase::Running)
 }
 
 /// What a wave consists of that is published as ready, for a time when it is needed again.
@@ -108,13 +120,13 @@ fn kind_of(due: &Due) -> WrittenKind {
     (resource.api_version.clone(), resource.kind.clone())
 }
 
-/// Members that have not been asked since the wave started.
+/// Members that have not been asked since the wave started, with their turn where that was refused before.
 fn nudges<'a>(
     board: &'a Board<'_>,
     number: usize,
     wave: &'a WaveStatus,
     look: &'a WaveLook,
-) -> impl Iterator<Item = Write> + 'a {
+) -> impl Iterator<Item = (Option<u64>, Write)> + 'a {
     let token = token(board.rollout, wave.attempts);
     let sequential = board.spec.waves[number].parallelism == Parallelism::Sequential;
     let is_unasked = |nudge: &&NudgeSeen| nudge.requested.as_ref() != Some(&token) && !waits_for_a_hook(look);
@@ -123,18 +135,18 @@ fn nudges<'a>(
     let turn = unasked.first().map(|first| first.member);
     let reached = look.frontier.map_or(usize::MAX, |(member, _)| member);
     unasked.into_iter().filter(move |nudge| !sequential || (Some(nudge.member) == turn && nudge.member <= reached)).map(
-        move |nudge| Write::Annotate {
-            target: nudge.target.clone(),
-            annotations: BTreeMap::from([(FLUX_REQUEST.to_owned(), Some(token.clone()))]),
+        move |nudge| {
+            let annotations = BTreeMap::from([(FLUX_REQUEST.to_owned(), Some(token.clone()))]);
+            (nudge.refused_at, Write::Annotate { target: nudge.target.clone(), annotations })
         },
     )
 }
 
 /// Members that are to be suspended, or no longer.
 fn gates<'a>(wave: &'a WaveStatus, look: &'a WaveLook, board: &Board<'_>) -> impl Iterator<Item = Write> + 'a {
-    let was_started = board.same_rollout && board.old.wave(&wave.name).is_some_and(|was| was.started_at.is_some());
+    let has_started = board.same_rollout && wave.started_at.is_some();
     let hold = wave.started_at.is_none() && wave.phase != WavePhase::Skipped;
-    let release = (was_started && !waits_for_a_hook(look)) || wave.phase == WavePhase::Skipped;
+    let release = (has_started && !waits_for_a_hook(look)) || wave.phase == WavePhase::Skipped;
     let wanted = look.gates.iter().filter(move |gate| if gate.held { release } else { hold });
     wanted.map(move |gate| Write::Claim {
         target: gate.target.clone(),

@@ -1,6 +1,6 @@
 //! What is known of one item: the verdict on an object, not the object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -77,6 +77,17 @@ pub struct Owned {
     pub confirmed: bool,
 }
 
+/// A write of ours that was refused.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    /// A CamelCase fact.
+    pub(super) reason: String,
+    /// A sentence with the cure.
+    pub(super) message: String,
+    /// Counts up: whose turn it was longest ago has the lowest.
+    pub(super) turn: u64,
+}
+
 /// What is known of one item.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
@@ -95,7 +106,7 @@ pub(super) struct Known {
     /// Whether our manager holds it suspended.
     pub(super) held: bool,
     /// Why our last write was refused.
-    pub(super) refusal: Option<(String, String)>,
+    pub(super) refusal: Option<Refused>,
     fence: Option<Fence>,
     /// When time alone changes the verdict, and the object to judge then.
     pub(super) recheck: Option<(Timestamp, Arc<Value>)>,
@@ -204,6 +215,12 @@ impl Known {
                     let requested = annotations.and_then(|all| all.get(FLUX_REQUEST)).and_then(Value::as_str);
                     self.requested = requested.map(str::to_owned);
                     self.held = holds_suspended(object, operator);
+                }
+                if *mode == Mode::Gate && !self.held && object.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
+                    (self.standing, self.recheck, self.refusal) = (suspended_by_others(item, object), None, None);
+                }
+                if self.requested != before.requested || self.held != before.held {
+                    self.refusal = None;
                 }
             }
             Task::Apply(wanted) => {
@@ -378,10 +395,22 @@ fn checked(check: &Check, object: &Value) -> Standing {
 
 /// Whether the object is suspended, and by us.
 fn holds_suspended(object: &Value, operator: &str) -> bool {
+    suspending(object).any(|entry| entry["manager"] == *operator && entry["operation"] == "Apply")
+}
+
+/// A gate that we let go and that stays closed: whatever its status says, nothing new comes through.
+fn suspended_by_others(item: &Item, object: &Value) -> Standing {
+    let managers: BTreeSet<&str> = suspending(object).filter_map(|entry| entry["manager"].as_str()).collect();
+    let who = if managers.is_empty() { "someone".to_owned() } else { Vec::from_iter(managers).join(", ") };
+    let message = format!(
+        "{} is suspended, and not by this plan: spec.suspend is managed by {who}. Remove it where {who} has it from, for example from the manifest in Git.",
+        item.subject
+    );
+    Standing::Waiting { reason: "SuspendedByAnother".to_owned(), message }
+}
+
+/// Who manages `spec.suspend`.
+fn suspending(object: &Value) -> impl Iterator<Item = &Value> {
     let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
-    entries.into_iter().flatten().any(|entry| {
-        entry["manager"] == *operator
-            && entry["operation"] == "Apply"
-            && entry.pointer("/fieldsV1/f:spec/f:suspend").is_some()
-    })
+    entries.into_iter().flatten().filter(|entry| entry.pointer("/fieldsV1/f:spec/f:suspend").is_some())
 }

@@ -70,7 +70,7 @@ pub struct WaveLook {
     pub failed: usize,
     /// The first that are not ready, failed ones before others.
     pub not_ready: Vec<NotReady>,
-    /// The first that are to be applied, in order.
+    /// The first that are to be applied, in order; those that were refused before come last.
     pub due: Vec<Due>,
     /// The member and stage of the first that is not ready.
     pub frontier: Option<(usize, Stage)>,
@@ -93,6 +93,8 @@ pub struct Due {
     pub stage: Stage,
     /// What to apply.
     pub wanted: Arc<Wanted>,
+    /// Its turn when it was last refused, if it was.
+    pub refused_at: Option<u64>,
 }
 
 /// A member that is asked to reconcile when its wave starts.
@@ -104,6 +106,8 @@ pub struct NudgeSeen {
     pub target: Target,
     /// What it was last asked.
     pub requested: Option<String>,
+    /// Its turn when that was last refused, if it was.
+    pub refused_at: Option<u64>,
 }
 
 /// A member that is suspended until its wave starts.
@@ -148,7 +152,12 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
         due: due_items(wave, tally),
         frontier: tally.unready.first().and_then(item).map(|item| (item.member, item.stage)),
         nudges: of_mode(wave, tally, Mode::Nudge)
-            .map(|(item, target, known)| NudgeSeen { member: item.member, target, requested: known.requested.clone() })
+            .map(|(item, target, known)| NudgeSeen {
+                member: item.member,
+                target,
+                requested: known.requested.clone(),
+                refused_at: known.refusal.as_ref().map(|refused| refused.turn),
+            })
             .collect(),
         gates: of_mode(wave, tally, Mode::Gate)
             .map(|(_, target, known)| GateSeen { target, held: known.held })
@@ -169,16 +178,17 @@ fn owned_seen(id: &ObjectId, owned: &Owned, resource: ApiResource) -> OwnedSeen 
     }
 }
 
-/// What was refused before comes last: it must not keep the rest from being applied.
+/// What was refused before takes no place of others, and has its turn after all that were refused before it.
 fn due_items(wave: &WaveInterest, tally: &Tally) -> Vec<Due> {
-    let is_refused = |number: &&usize| tally.known(**number).is_some_and(|known| known.refusal.is_some());
-    let (refused, fresh): (Vec<&usize>, Vec<&usize>) = tally.due.iter().take(BATCH).partition(is_refused);
-    fresh.into_iter().chain(refused).filter_map(|number| due(wave.items.get(*number)?)).collect()
+    let refused_at = |number: usize| tally.known(number).and_then(|known| known.refusal.as_ref()).map(|r| r.turn);
+    let fresh = tally.due.iter().copied().filter(|number| refused_at(*number).is_none()).take(BATCH);
+    let refused = tally.refused.iter().map(|(_, number)| *number).take(BATCH);
+    fresh.chain(refused).filter_map(|number| due(wave.items.get(number)?, refused_at(number))).collect()
 }
 
-fn due(item: &Item) -> Option<Due> {
+fn due(item: &Item, refused_at: Option<u64>) -> Option<Due> {
     match &item.task {
-        Task::Apply(wanted) => Some(Due { member: item.member, stage: item.stage, wanted: wanted.clone() }),
+        Task::Apply(wanted) => Some(Due { member: item.member, stage: item.stage, wanted: wanted.clone(), refused_at }),
         _ => None,
     }
 }
@@ -187,7 +197,7 @@ fn not_ready(item: &Item, tally: &Tally, number: usize) -> Option<NotReady> {
     let known = tally.known(number)?;
     let object = item.subject.to_string();
     let (reason, message) = match (&known.refusal, &known.standing) {
-        (Some((reason, message)), _) => (reason.clone(), message.clone()),
+        (Some(refused), _) => (refused.reason.clone(), refused.message.clone()),
         (None, Standing::Failed { reason, message } | Standing::Waiting { reason, message }) => {
             (reason.clone(), message.clone())
         }

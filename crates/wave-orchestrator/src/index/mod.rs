@@ -18,14 +18,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use opcore::act::Refusal;
+use opcore::act::{Refusal, RefusalReason};
 use opcore::ownership::OWNER_LABEL;
 use opcore::readiness::Fence;
 use serde_json::Value;
 
 use crate::api::v1alpha1::{CONFIRM_ANNOTATION, WAVE_LABEL};
 use crate::interest::{GroupKind, Interest, ObjectId, ScopeId, Subject, Task};
-use knowledge::Known;
+use knowledge::{Known, Refused};
 use tally::{Tallied, Tally};
 
 /// The name of a plan.
@@ -52,6 +52,8 @@ pub struct Index {
     synced: HashSet<ScopeId>,
     /// Of watches that are opened anew: what they told before, and have not told again yet.
     unconfirmed: HashMap<ScopeId, HashSet<ObjectId>>,
+    /// How many writes were refused so far.
+    turns: u64,
 }
 
 /// Where an item is.
@@ -90,6 +92,7 @@ impl Index {
             strays: HashMap::new(),
             synced: HashSet::new(),
             unconfirmed: HashMap::new(),
+            turns: 0,
         }
     }
 
@@ -327,10 +330,29 @@ impl Index {
 
     /// A plan's write of an object was refused.
     pub fn refused(&mut self, name: &PlanName, refusal: &Refusal) {
+        let cure = self.cure(name, refusal).filter(|_| refusal.reason == RefusalReason::Forbidden);
+        let message = cure.map_or_else(|| refusal.message.clone(), |cure| format!("{} {cure}", refusal.message));
+        self.turns += 1;
+        let refused = Refused { reason: refusal.reason.as_str().to_owned(), message, turn: self.turns };
         let Some(plan) = self.plans.get_mut(name) else { return };
         for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
-            tally.refused(&wave.items, refusal);
+            tally.refused(&wave.items, &refusal.object, &refused);
         }
+    }
+
+    /// Which value of the chart grants the right to write an object of a plan, as a sentence. None: it is no object of the
+    /// plan's waves, and the chart grants what it takes by itself.
+    pub fn cure(&self, name: &PlanName, refusal: &Refusal) -> Option<String> {
+        let plan = self.plans.get(name)?;
+        let mut items = plan.interest.waves.iter().flat_map(|wave| &wave.items);
+        let value = match items.find(|item| item.subject.to_string() == refusal.object).map(|item| &item.task) {
+            Some(Task::Observe(_)) => "rbac.nudge",
+            Some(Task::Apply(_) | Task::Check(_)) => "rbac.apply",
+            // It is pruned, or taken down.
+            None if plan.owned.keys().any(|id| id.to_string() == refusal.object) => "rbac.apply",
+            None => return None,
+        };
+        Some(format!("The value {value} of the chart grants rights."))
     }
 
     /// Verdicts that time alone changes are made anew.

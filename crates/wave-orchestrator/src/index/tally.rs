@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use opcore::act::{Refusal, RefusalReason};
 use opcore::readiness::Fence;
 use serde_json::Value;
 
-use super::knowledge::Known;
+use super::knowledge::{Known, Refused};
 use crate::api::v1alpha1::Mode;
 use crate::interest::{Item, ObjectId, ScopeId, Subject, Task};
 
@@ -29,6 +28,8 @@ pub(super) struct Tally {
     pub(super) failed: BTreeSet<usize>,
     /// Items that are to be applied.
     pub(super) due: BTreeSet<usize>,
+    /// Those of them that were refused, whose turn was longest ago first.
+    pub(super) refused: BTreeSet<(u64, usize)>,
     /// Items whose verdict time alone changes.
     pub(super) rechecks: BTreeSet<(Timestamp, usize)>,
     /// Items that are not applied, and yet are not only watched.
@@ -102,13 +103,13 @@ impl Tally {
         }
     }
 
-    pub(super) fn refused(&mut self, items: &[Item], refusal: &Refusal) {
-        for (number, item) in items.iter().enumerate() {
-            if item.subject.to_string() == refusal.object
-                && let Some(known) = self.known.get_mut(number)
-            {
-                known.refusal = Some((refusal.reason.as_str().to_owned(), words(item, refusal)));
-            }
+    pub(super) fn refused(&mut self, items: &[Item], object: &str, refused: &Refused) {
+        let of_object = |(_, item): &(usize, &Item)| item.subject.to_string() == object;
+        for (number, _) in items.iter().enumerate().filter(of_object) {
+            self.change(number, items, |known, _| {
+                known.refusal = Some(refused.clone());
+                false
+            });
         }
     }
 
@@ -133,6 +134,9 @@ impl Tally {
         if let Some((at, _)) = &known.recheck {
             self.rechecks.remove(&(*at, number));
         }
+        if let Some(refused) = &known.refusal {
+            self.refused.remove(&(refused.turn, number));
+        }
         let changed = change(known, item);
         self.count(number, item);
         for &twin in &item.twins {
@@ -154,15 +158,9 @@ impl Tally {
         if let Some((at, _)) = &known.recheck {
             self.rechecks.insert((*at, number));
         }
-    }
-}
-
-/// Why a write was refused, and which value of the chart grants the right where one may be missing.
-fn words(item: &Item, refusal: &Refusal) -> String {
-    let value = if matches!(item.task, Task::Apply(_)) { "rbac.apply" } else { "rbac.nudge" };
-    match refusal.reason {
-        RefusalReason::Forbidden => format!("{} The value {value} of the chart grants rights.", refusal.message),
-        _ => refusal.message.clone(),
+        if let Some(refused) = known.refusal.as_ref().filter(|_| known.is_due(item)) {
+            self.refused.insert((refused.turn, number));
+        }
     }
 }
 

@@ -464,6 +464,64 @@ fn why_a_write_was_refused_is_told_until_the_object_is_as_wanted() {
 }
 
 #[test]
+fn a_write_that_is_forbidden_names_the_value_that_grants_the_right() {
+    let flux = "
+    - name: flux
+      members: [{ ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k } }]";
+    let mut desk = Desk::with(&format!("{PLAN}{flux}"));
+    desk.sync("p");
+    // It was in the plan once, and is to be pruned.
+    desk.see(&map("p", "old", "rain"));
+    for (object, value) in [
+        ("ConfigMap shop/a", Some("rbac.apply")),
+        ("ConfigMap shop/old", Some("rbac.apply")),
+        ("Kustomization shop/k", Some("rbac.nudge")),
+        ("Secret home/kept", None),
+    ] {
+        let reason = RefusalReason::Forbidden;
+        let refusal = Refusal { object: object.to_owned(), reason, message: "It is forbidden.".to_owned() };
+        let words = value.map(|value| format!("The value {value} of the chart grants rights."));
+        assert_eq!(desk.index.cure(&"p".into(), &refusal), words, "{object}");
+        desk.index.refused(&"p".into(), &refusal);
+    }
+    assert_eq!(
+        desk.look().waves[0].not_ready[0].message,
+        "It is forbidden. The value rbac.apply of the chart grants rights."
+    );
+}
+
+#[test]
+fn many_that_are_refused_keep_no_other_from_being_applied_and_have_their_turns() {
+    let member = |number: usize| {
+        format!(
+            "{{ manifests: {{ namespace: shop, inline: '{{ apiVersion: v1, kind: ConfigMap, metadata: {{ name: m{number:03} }}, data: {{ text: rain }} }}' }} }}"
+        )
+    };
+    let members: Vec<String> = (0..250).map(member).collect();
+    let mut desk = Desk::with(&format!("[{{ name: maps, members: [{}] }}]", members.join(", ")));
+    desk.sync("p");
+    let due =
+        |desk: &Desk| -> Vec<String> { desk.look().waves[0].due.iter().map(|due| due.wanted.apply.words()).collect() };
+    let refuse = |desk: &mut Desk, number: usize| {
+        let (object, reason) = (format!("ConfigMap shop/m{number:03}"), RefusalReason::Foreign);
+        desk.index.refused(&"p".into(), &Refusal { object, reason, message: "It is Helm's.".to_owned() });
+    };
+    for number in 0..220 {
+        refuse(&mut desk, number);
+    }
+    let now = due(&desk);
+    assert_eq!((now[0].as_str(), now[29].as_str()), ("ConfigMap shop/m220", "ConfigMap shop/m249"), "all others first");
+    assert_eq!(now[30], "ConfigMap shop/m000", "then whose turn was longest ago");
+    for number in 0..100 {
+        refuse(&mut desk, number);
+    }
+    assert_eq!(due(&desk)[30], "ConfigMap shop/m100");
+    // What is taken up in the end is no longer among them.
+    desk.see(&map("p", "m100", "rain"));
+    assert_eq!(due(&desk)[30], "ConfigMap shop/m101");
+}
+
+#[test]
 fn a_kind_that_the_cluster_lacks_is_taken_up_when_it_comes() {
     let mut desk = Desk::new();
     let widget_kind = ("example.io/v1".to_owned(), "Widget".to_owned());
@@ -515,4 +573,26 @@ fn what_flux_was_asked_and_who_suspended_it_is_read_from_the_object() {
         desk.see(&object);
         assert_eq!(desk.look().waves[1].gates[0].held, held, "suspended by {manager}");
     }
+}
+
+#[test]
+fn a_gate_that_others_keep_closed_is_not_ready_and_says_who_they_are() {
+    let mut desk = Desk::with(
+        "[{ name: a, members: [{ ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k }, mode: Gate }] }]",
+    );
+    let mut object = widget("k", "True");
+    (object["apiVersion"], object["kind"]) = (json!("kustomize.toolkit.fluxcd.io/v1"), json!("Kustomization"));
+    object["spec"] = json!({ "suspend": true });
+    let entry = |manager: &str| json!({ "manager": manager, "operation": "Apply", "fieldsV1": { "f:spec": { "f:suspend": {} } } });
+    object["metadata"]["managedFields"] = json!([entry("kustomize-controller")]);
+    desk.see(&object);
+    assert_eq!(desk.counts(0), [1, 0, 0, 0, 0], "although its status says that it is ready");
+    let told = &desk.look().waves[0].not_ready[0];
+    assert_eq!(told.reason, "SuspendedByAnother");
+    let words =
+        "Kustomization shop/k is suspended, and not by this plan: spec.suspend is managed by kustomize-controller.";
+    assert!(told.message.starts_with(words), "{}", told.message);
+    object["spec"] = json!({ "suspend": false });
+    assert_eq!(desk.see(&object), wakes(&["p"]));
+    assert_eq!(desk.counts(0), [1, 0, 1, 0, 0]);
 }

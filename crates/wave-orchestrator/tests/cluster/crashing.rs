@@ -3,23 +3,9 @@
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use opcore_testing::crashing::{CUTS, crash_at};
-use opcore_testing::running::Running;
 use sandbox::{Options, Sandbox};
 
 use crate::stage::{PATIENCE, Stage, gone, map, start};
-
-/// Writes that were answered with success, as the metrics count them; Events and leases aside.
-fn writes(running: &Running) -> Vec<String> {
-    let text = running.metrics.text();
-    let of_writes = |line: &&str| {
-        line.starts_with("opcore_api_requests_total")
-            && ["\"patch\"", "\"create\"", "\"delete\"", "\"update\""]
-                .iter()
-                .any(|verb| line.contains(&format!("verb={verb}")))
-            && !line.contains("resource=\"events")
-    };
-    text.lines().filter(of_writes).map(str::to_owned).collect()
-}
 
 #[tokio::test]
 async fn a_restart_on_a_converged_cluster_writes_nothing() {
@@ -58,7 +44,7 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
         }
     };
     tokio::time::timeout(PATIENCE, compared).await.expect("it compares");
-    assert_eq!(writes(&running), [""; 0]);
+    assert_eq!(running.writes(), [""; 0]);
     running.stop().await;
     let after = stage.plans().get(&stage.name()).await.unwrap();
     assert_eq!(before.metadata.resource_version, after.metadata.resource_version);

@@ -40,6 +40,8 @@ async fn a_late_wave_blocks_its_descendants_only_and_late_readiness_resumes() {
     let stalled = stage.until("stalled", |plan| words(plan).0 == "WaveTimedOut").await;
     assert!(words(&stalled).1.contains("Wave slow was not ready by"), "{:?}", words(&stalled));
     assert_eq!(stage.applied().await, ["beside"]);
+    let told = stage.event("WaveTimedOut", "slow").await;
+    assert_eq!(told.len(), 1, "one thing is told once: {told:#?}");
     let none = json!({ "spec": { "replicas": 0 } });
     api.patch("slow", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
     stage.ready().await;

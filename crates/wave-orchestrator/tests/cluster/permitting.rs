@@ -60,12 +60,16 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
     let observed = "{ref: {apiVersion: v1, kind: Namespace, name: NS}}";
     stage.plan(&format!("waves: [{{name: one, members: [{}, {service}, {observed}]}}]", crate::stage::map("a"))).await;
     stage.ready().await;
+    let waves = format!("opcore_waveplan_waves{{name=\"{}\",phase=\"Ready\"}} 1", stage.name());
+    running.until("its wave is counted", |text| text.contains(&waves)).await;
     let web = stage.of::<Service>().get("web").await.unwrap();
     stage.plan(&format!("waves: [{{name: one, members: [{}, {observed}]}}]", crate::stage::map("a"))).await;
     gone(&stage.of::<Service>(), "web", &web.uid().unwrap()).await;
     let map: ConfigMap = stage.maps().get("a").await.unwrap();
     stage.delete().await;
     gone(&stage.maps(), "a", &map.uid().unwrap()).await;
+    let named = format!("name=\"{}\"", stage.name());
+    running.until("nothing is measured of a plan that is gone", |text| !text.contains(&named)).await;
 
     // It may neither read nor write Secrets.
     let lacks = |right: &'static str| move |plan: &WavePlan| plan.status.is_some() && words(plan).1.contains(right);
@@ -96,6 +100,11 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
     let lack = &wave(&told, "one").unwrap().not_ready[0];
     assert!(lack.message.contains("cannot get resource \"secrets\""), "{lack:?}");
     assert_eq!(wave(&told, "one").unwrap().phase, WavePhase::Running);
+    let (reason, message) = words(&told);
+    assert_eq!(reason, "Forbidden");
+    for part in ["cannot get resource \"secrets\"", "The value rbac.apply of the chart grants rights."] {
+        assert!(message.contains(part), "{message}");
+    }
     grant(&["get", "create", "patch", "delete"]).await;
     eventually(&stage.of::<Secret>(), "key", "applied", |_| true).await;
     stage.ready().await;

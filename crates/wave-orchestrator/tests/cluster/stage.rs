@@ -1,8 +1,13 @@
 //! What the tests share: a control plane, an operator at work on it, and plans with names of their own.
 
+use std::pin::pin;
+
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config, CustomResourceExt, Resource, ResourceExt};
 use opcore_testing::running::{Running, Settings};
 use sandbox::Sandbox;
@@ -129,6 +134,19 @@ impl Stage {
     pub async fn annotate(&self, key: &str, value: &str) {
         let patch = json!({ "metadata": { "annotations": { key: value } } });
         self.plans().patch(&self.name(), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    /// The Events of this reason about this test's plan, once there is one about this wave.
+    pub async fn event(&self, reason: &str, wave: &str) -> Vec<Event> {
+        let api: Api<Event> = Api::all(self.client.clone());
+        let fields = format!("regarding.kind=WavePlan,regarding.name={},reason={reason}", self.name());
+        let config = watcher::Config::default().fields(&fields);
+        let told = async {
+            let mut events = pin!(watcher(api.clone(), config).default_backoff().applied_objects());
+            while events.next().await.unwrap().is_ok_and(|event| event.action.as_deref() != Some(wave)) {}
+        };
+        tokio::time::timeout(PATIENCE, told).await.unwrap_or_else(|_| panic!("no Event {reason} about {wave}"));
+        api.list(&kube::api::ListParams::default().fields(&fields)).await.unwrap().items
     }
 
     pub async fn ready(&self) -> WavePlan {

@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, DynamicObject, PostParams};
-use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, ResourceExt};
+use opcore_testing::wait::{eventually, gone};
 use serde_json::{Value, json};
 
+use crate::fleet;
 use crate::fleet::{Fleet, is_ready, reference};
-use crate::operator::{self, NAME, plan, until};
-use crate::{PATIENCE, fleet};
+use crate::operator::{self, NAME, plan};
 
 /// Who applies a Kustomization that is itself in Git.
 const PARENT: &str = "kustomize-controller";
@@ -52,10 +52,10 @@ async fn a_kustomization_is_suspended_until_its_wave_starts() -> anyhow::Result<
     let plans = plan(&fleet.client, &namespace, &gated(&namespace)).await?;
     fleet.kustomize(1, "tests", json!({})).await?;
     let kustomizations = fleet.kustomizations();
-    until(&kustomizations, "k1", "suspended", PATIENCE, is_held).await?;
+    eventually(&kustomizations, "k1", "suspended", is_held).await;
 
     signal(&fleet).await?;
-    until(&plans, &namespace, "Ready", PATIENCE, operator::is_ready).await?;
+    eventually(&plans, &namespace, "Ready", operator::is_ready).await;
     let kustomization = kustomizations.get("k1").await?;
     assert!(is_free(&kustomization) && is_ready(&kustomization), "{kustomization:#?}");
     let maps: Api<ConfigMap> = Api::namespaced(fleet.client.clone(), &namespace);
@@ -70,13 +70,12 @@ async fn a_plan_that_is_deleted_gives_back_what_it_suspended() -> anyhow::Result
     let plans = plan(&fleet.client, &namespace, &gated(&namespace)).await?;
     fleet.kustomize(1, "tests", json!({})).await?;
     let kustomizations = fleet.kustomizations();
-    until(&kustomizations, "k1", "suspended", PATIENCE, is_held).await?;
+    eventually(&kustomizations, "k1", "suspended", is_held).await;
 
     let uid = plans.get(&namespace).await?.metadata.uid.unwrap_or_default();
     plans.delete(&namespace, &DeleteParams::default()).await?;
-    let gone = await_condition(plans.clone(), &namespace, conditions::is_deleted(&uid));
-    assert!(tokio::time::timeout(PATIENCE, gone).await.is_ok(), "{:#?}", plans.get_opt(&namespace).await?);
-    until(&kustomizations, "k1", "free and reconciled", PATIENCE, |k| is_free(k) && is_ready(k)).await?;
+    gone(&plans, &namespace, &uid).await;
+    eventually(&kustomizations, "k1", "free and reconciled", |k| is_free(k) && is_ready(k)).await;
     Ok(())
 }
 
@@ -95,13 +94,44 @@ async fn a_kustomization_whose_suspension_is_in_git_is_not_fought_over() -> anyh
         let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
         ready.any(|ready| ready.reason == "FieldConflict" && ready.message.contains(&words))
     };
-    until(&plans, &namespace, &format!("saying: {words}"), PATIENCE, says_so).await?;
+    eventually(&plans, &namespace, &format!("saying: {words}"), says_so).await;
     let kustomization = fleet.kustomizations().get("k1").await?;
     assert!(is_free(&kustomization), "{kustomization:#?}");
     assert!(suspended_by(&kustomization, PARENT), "{kustomization:#?}");
 
     // What is not suspended needs not be let go: the rollout goes on.
     signal(&fleet).await?;
-    until(&plans, &namespace, "Ready", PATIENCE, operator::is_ready).await?;
+    eventually(&plans, &namespace, "Ready", operator::is_ready).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_kustomization_that_is_suspended_in_git_stays_so_and_its_wave_says_by_whom() -> anyhow::Result<()> {
+    let fleet = fleet("git-holds").await?;
+    let namespace = fleet.namespace.clone();
+    fleet.kustomize(1, PARENT, json!({ "suspend": true })).await?;
+    let plans = plan(&fleet.client, &namespace, &gated(&namespace)).await?;
+    let kustomizations = fleet.kustomizations();
+    let held_by_both = |k: &DynamicObject| is_held(k) && suspended_by(k, PARENT);
+    eventually(&kustomizations, "k1", "suspended by both", held_by_both).await;
+
+    signal(&fleet).await?;
+    let words = format!(
+        "Kustomization {namespace}/k1 is suspended, and not by this plan: spec.suspend is managed by {PARENT}. \
+         Remove it where {PARENT} has it from, for example from the manifest in Git."
+    );
+    let says_so = |plan: &wave_orchestrator::api::v1alpha1::WavePlan| {
+        let wave = plan.status.as_ref().and_then(|status| status.wave("apps"));
+        let mut lacks = wave.into_iter().flat_map(|wave| &wave.not_ready);
+        lacks.any(|lack| lack.reason == "SuspendedByAnother" && lack.message == words)
+    };
+    eventually(&plans, &namespace, &format!("saying: {words}"), says_so).await;
+    let kustomization = kustomizations.get("k1").await?;
+    assert!(!suspended_by(&kustomization, NAME), "the wave has started: {kustomization:#?}");
+    assert!(suspended_by(&kustomization, PARENT) && kustomization.data["spec"]["suspend"] == true);
+
+    // It goes from Git.
+    fleet.kustomize(1, PARENT, json!({})).await?;
+    eventually(&plans, &namespace, "Ready", operator::is_ready).await;
     Ok(())
 }

@@ -10,16 +10,11 @@ mod nudge;
 #[path = "../support/operator.rs"]
 mod operator;
 
-use std::time::Duration;
-
 use sandbox::Sandbox;
 use tokio::sync::OnceCell;
 
 use fleet::Fleet;
 use operator::Operator;
-
-/// For what is not measured.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A namespace where Flux and the operator work.
 async fn fleet(prefix: &str) -> anyhow::Result<Fleet> {

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
+use opcore_testing::wait::within;
 
 use crate::fleet;
 use crate::fleet::{LENGTH, name, waves};
-use crate::operator::{is_ready, plan, until};
+use crate::operator::{is_ready, plan};
 
 /// Flux by itself looks again after 30 s: two minutes for the chain. One hop of that would not pass.
 const LIMIT: Duration = Duration::from_secs(25);
@@ -18,7 +19,7 @@ async fn a_chain_of_kustomizations_does_not_wait_for_flux_to_look_again() -> any
     let started = Instant::now();
     fleet.chain().await?;
     let plans = plan(&fleet.client, &namespace, &waves(&namespace)).await?;
-    until(&plans, &namespace, "Ready", LIMIT, is_ready).await?;
+    within(LIMIT, &plans, &namespace, "Ready", is_ready).await;
     println!("{LENGTH} Kustomizations took {:.1} s", started.elapsed().as_secs_f64());
 
     for number in 1..=LENGTH {

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
+use opcore_testing::wait::eventually;
 use sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub async fn start() -> anyhow::Result<Sandbox> {
     let with = with.map(str::parse).into_iter().collect::<Result<_, _>>()?;
     let sandbox = Sandbox::start(Options { with, ..Options::default() }).await?;
     let client = sandbox.client().await?;
-    operator::install(&client).await?;
+    operator::install(&client).await;
     let url = push(&sandbox)?;
     let repository = json!({
         "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
@@ -32,7 +32,7 @@ pub async fn start() -> anyhow::Result<Sandbox> {
     });
     let repositories = api(&client, "source.toolkit.fluxcd.io", "GitRepository", "default");
     repositories.patch("fleet", &PatchParams::apply("tests"), &Patch::Apply(&repository)).await?;
-    operator::until(&repositories, "fleet", "Ready", Duration::from_mins(1), is_ready).await?;
+    eventually(&repositories, "fleet", "Ready", is_ready).await;
     Ok(sandbox)
 }
 

@@ -181,6 +181,18 @@ pub enum WavePhase {
 }
 
 impl WavePhase {
+    /// All there are.
+    pub const ALL: [Self; 8] = [
+        Self::Waiting,
+        Self::Running,
+        Self::Ready,
+        Self::Failed,
+        Self::TimedOut,
+        Self::Blocked,
+        Self::Skipped,
+        Self::Suspended,
+    ];
+
     /// The name as people read it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -276,6 +288,9 @@ pub struct Handled {
     /// Of `waves.opcore.dev/force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force: Option<String>,
+    /// Of `waves.opcore.dev/skip`, which holds as long as it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip: Option<String>,
     /// Of `waves.opcore.dev/resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
