@@ -1,0 +1,17 @@
+{{/* What it is told about the pods that it runs, beyond the settings of all. */}}
+{{- define "terraform-runner-operator.own" -}}
+{{- $image := .Values.runner.image }}
+env:
+  - name: OPCORE_RUNNER_IMAGE
+    {{- if $image.digest }}
+    value: {{ printf "%s@%s" $image.repository $image.digest | quote }}
+    {{- else }}
+    value: {{ printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) | quote }}
+    {{- end }}
+  - name: OPCORE_RUNNER_PULL_POLICY
+    value: {{ $image.pullPolicy | quote }}
+  - name: OPCORE_MAX_RUNS
+    value: {{ int .Values.runs.max | quote }}
+  - name: OPCORE_MAX_CHECKS
+    value: {{ int .Values.runs.maxChecks | quote }}
+{{- end }}

@@ -1,0 +1,67 @@
+//! When something happened, in seconds since it began.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+
+/// What begins in a log's line.
+pub const STEP: &str = "── ";
+
+/// When what happened for the first time, by its name.
+pub struct Moments {
+    began: Timestamp,
+    first: BTreeMap<String, f64>,
+}
+
+impl Moments {
+    /// It begins now.
+    pub fn begin() -> Self {
+        Self { began: Timestamp::now(), first: BTreeMap::new() }
+    }
+
+    /// This happened at that time; when it did so before, it is not the first.
+    pub fn note(&mut self, what: &str, at: Timestamp) {
+        let seconds = at.duration_since(self.began).as_secs_f64();
+        self.first.entry(what.to_owned()).or_insert(seconds);
+    }
+
+    /// The same, that much later than something else.
+    pub fn after(&mut self, what: &str, before: &str, milliseconds: u64) -> anyhow::Result<()> {
+        #[expect(clippy::cast_precision_loss, reason = "a run takes seconds")]
+        let seconds = self.at(before)? + milliseconds as f64 / 1000.0;
+        self.first.entry(what.to_owned()).or_insert(seconds);
+        Ok(())
+    }
+
+    /// Whether it happened.
+    pub fn has(&self, what: &str) -> bool {
+        self.first.contains_key(what)
+    }
+
+    pub fn at(&self, what: &str) -> anyhow::Result<f64> {
+        self.first.get(what).copied().with_context(|| format!("nothing was seen of: {what}"))
+    }
+
+    /// Takes the steps from the log of a pod's Terraform: the container runtime notes the time of each line, where a pod's
+    /// status knows whole seconds, and late.
+    pub async fn read(&mut self, pods: &Api<Pod>, pod: &str) -> anyhow::Result<()> {
+        let params = LogParams { container: Some("terraform".to_owned()), timestamps: true, ..LogParams::default() };
+        let log = pods.logs(pod, &params).await?;
+        for (time, words) in log.lines().filter_map(|line| line.split_once(' ')) {
+            if let Some(step) = words.strip_prefix(STEP) {
+                self.note(step, time.parse().with_context(|| format!("no time: {time}"))?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The middle one.
+pub fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,3 @@
+//! The kinds, by version.
+
+pub mod v1alpha1;

@@ -1,0 +1,360 @@
+//! What is known of a workspace.
+
+use jiff::Timestamp;
+use opcore::conditions::Condition;
+use opcore::duration::Span;
+use opcore::finalizer::TeardownRecord;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is known of a workspace. Nothing sensitive is in here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TerraformWorkspaceStatus {
+    /// Where it stands, in one word.
+    pub phase: WorkspacePhase,
+    /// The run that is under way, or the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
+    /// The last plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanStatus>,
+    /// What was last applied in full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_applied: Option<Applied>,
+    /// The inputs with which an apply last began, if one ever did: what a destroy works from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun_inputs: Option<String>,
+    /// What the last comparison with reality found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftStatus>,
+    /// The outputs, without their values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputStatus>,
+    /// The Secret that has their values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outputs_secret: Option<String>,
+    /// The state, when it is in the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateStatus>,
+    /// Who holds the lock of the state, as long as that keeps a run from starting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<LockStatus>,
+    /// What Terraform said of the last run, errors first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub diagnostics: Vec<Diagnostic>,
+    /// Runs in a row that failed with the same inputs.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failures: i32,
+    /// When a failed run is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+    /// The last runs, the latest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<RunRecord>,
+    /// Requests that were carried out.
+    #[serde(skip_serializing_if = "Handled::is_empty")]
+    pub handled: Handled,
+    /// How far the teardown is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub teardown: Option<TeardownRecord>,
+    /// The generation of the spec that this speaks of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`, `Reconciling`, `Stalled`.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+opcore::impl_conditions!(TerraformWorkspaceStatus);
+
+/// Where a workspace stands, in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WorkspacePhase {
+    /// Something must come first: an input, a workspace that it depends on, its turn.
+    #[default]
+    Pending,
+    /// A run plans.
+    Planning,
+    /// A plan waits for a person.
+    AwaitingApproval,
+    /// A run applies.
+    Applying,
+    /// As the spec asks.
+    Ready,
+    /// A run failed, or cannot begin.
+    Failed,
+    /// Nothing goes on until someone resumes it.
+    Suspended,
+    /// What was made is being destroyed.
+    Deleting,
+}
+
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Action {
+    /// Plans, and keeps the plan for a person.
+    Plan,
+    /// Plans and applies, or applies a plan that was approved.
+    Apply,
+    /// Compares reality with the state.
+    Check,
+    /// Destroys everything.
+    Destroy,
+}
+
+impl Action {
+    /// In one lower-case word, as on the label of its Job.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Apply => "apply",
+            Self::Check => "check",
+            Self::Destroy => "destroy",
+        }
+    }
+}
+
+/// A run: one Job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// Counts the runs of a workspace.
+    pub number: i64,
+    /// Its Job.
+    pub job: String,
+    /// What it does.
+    pub action: Action,
+    /// The inputs it works from.
+    pub inputs: String,
+    /// The approved plan that it applies, if it applies one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// The inputs with which an apply had begun before it, if one had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_inputs: Option<String>,
+    /// When it was decided on.
+    pub started_at: Timestamp,
+    /// The UID of its Job, once that is known to exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_uid: Option<String>,
+    /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+impl Run {
+    /// Whether it is over.
+    pub fn is_over(&self) -> bool {
+        self.finished_at.is_some()
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Outcome {
+    /// The plan was applied.
+    Applied,
+    /// There was nothing to change.
+    Unchanged,
+    /// The plan is kept and waits for a person.
+    Planned,
+    /// Reality was compared with the state.
+    Checked,
+    /// Everything was destroyed.
+    Destroyed,
+    /// Terraform reported errors.
+    Failed,
+    /// It took longer than it may; Terraform was asked to stop.
+    TimedOut,
+    /// It was asked to stop: its node was drained, its Job deleted.
+    Interrupted,
+    /// Someone else holds the lock of the state.
+    Locked,
+    /// The plan that was approved no longer fits the state.
+    Stale,
+    /// It ended without a word: its pod was killed or could not start.
+    Lost,
+}
+
+impl Outcome {
+    /// Whether it is what the run was for.
+    pub fn is_good(self) -> bool {
+        matches!(self, Self::Applied | Self::Unchanged | Self::Planned | Self::Checked | Self::Destroyed)
+    }
+}
+
+/// A plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanStatus {
+    /// By which it is approved.
+    pub id: String,
+    /// The inputs it was made from.
+    pub inputs: String,
+    /// The serial of the state it was made from.
+    pub serial: i64,
+    /// How many resources it makes.
+    pub add: i64,
+    /// How many it changes.
+    pub change: i64,
+    /// How many it destroys.
+    pub destroy: i64,
+    /// The three counts in short: `+2 ~0 -1`.
+    pub summary: String,
+    /// Whether it waits for a person.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_approval: bool,
+    /// Whether a person threw it away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub discarded: bool,
+    /// When it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_at: Option<Timestamp>,
+}
+
+/// What was applied in full.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Applied {
+    /// The inputs.
+    pub hash: String,
+    /// The serial of the state after it.
+    pub serial: i64,
+    /// When.
+    pub time: Timestamp,
+}
+
+/// What a comparison with reality found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftStatus {
+    /// When it was made.
+    pub checked_at: Timestamp,
+    /// How many resources differ.
+    pub count: i64,
+    /// In short: `None`, or `3 resources`.
+    pub summary: String,
+    /// The first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<ChangedResource>,
+}
+
+/// A resource and what happened, or happens, to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangedResource {
+    /// Its address in the configuration.
+    pub address: String,
+    /// What: `create`, `update`, `delete`, `replace`.
+    pub action: String,
+}
+
+/// An output, without its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OutputStatus {
+    /// Its name: its key in the Secret.
+    pub name: String,
+    /// Whether the module says that it is sensitive.
+    pub sensitive: bool,
+}
+
+/// The state, when it is in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StateStatus {
+    /// The Secret from which it can be read.
+    pub secret: String,
+    /// Counts its versions.
+    pub serial: i64,
+    /// How many resources it has.
+    pub resources: i64,
+    /// Its size in bytes, as Terraform knows it.
+    pub bytes: i64,
+}
+
+/// Who holds the lock of the state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LockStatus {
+    /// Who.
+    pub holder: String,
+    /// Since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
+/// Something that Terraform, or the runner, has to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about, in a line.
+    pub summary: String,
+    /// More words; values from Secrets are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The resource it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The file it is about, with the line: `main.tf:12`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum Severity {
+    /// It kept the run from what it was to do.
+    #[default]
+    Error,
+    /// Someone should have a look.
+    Warning,
+}
+
+/// A run of the past.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunRecord {
+    /// Its number.
+    pub number: i64,
+    /// What it did.
+    pub action: Action,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it planned: `+2 ~0 -1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub summary: String,
+    /// When it was decided on.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub duration: Span,
+}
+
+/// Requests that were carried out, by the values of their annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Handled {
+    /// The last request for a new plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replan: Option<String>,
+    /// The last holder whose lock was taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlock: Option<String>,
+}
+
+impl Handled {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(count: &i32) -> bool {
+    *count == 0
+}

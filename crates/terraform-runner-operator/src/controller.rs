@@ -1,0 +1,237 @@
+//! How it is put together: what wakes a workspace, and the way from looking to concluding.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
+use kube::{Api, ResourceExt};
+use opcore::act::Done;
+use opcore::controller::{Wakes, Watches};
+use opcore::metrics::Metrics;
+use opcore::ownership::{OPERATOR_LABEL, OWNER_ANNOTATION};
+use opcore::queue::Key;
+use opcore::{Context, Decision, Error, Operator};
+use tokio::sync::OnceCell;
+
+use crate::api::v1alpha1::{Action, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
+use crate::decide::{class, decide, wants_turn};
+use crate::measures::Measures;
+use crate::observe::{self, Seen};
+use crate::render::{self, OPERATOR, Settings, Source};
+use crate::slots::{Class, Limits, Slots};
+
+/// The operator of [`TerraformWorkspace`]s.
+pub struct Workspaces {
+    settings: Settings,
+    slots: Arc<Slots>,
+    measures: Option<Measures>,
+    interests: Arc<Mutex<Interests>>,
+    wakes: OnceLock<Wakes>,
+    recovered: OnceCell<()>,
+}
+
+/// What a workspace wants to hear of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Interest {
+    Source(Source, String),
+    Workspace(String),
+}
+
+/// Who wants to hear of what.
+#[derive(Debug, Default)]
+struct Interests {
+    by_workspace: HashMap<Key, BTreeSet<Interest>>,
+    /// The same, from the other end: every change of a Secret asks for it. By namespace and what is there.
+    by_interest: HashMap<(Option<String>, Interest), BTreeSet<Key>>,
+}
+
+impl Interests {
+    /// From now on a workspace wants to hear of these, and of no others.
+    fn put(&mut self, key: &Key, interests: BTreeSet<Interest>) {
+        if self.by_workspace.get(key) == Some(&interests) {
+            return;
+        }
+        self.remove(key);
+        for interest in &interests {
+            self.by_interest.entry((key.namespace.clone(), interest.clone())).or_default().insert(key.clone());
+        }
+        self.by_workspace.insert(key.clone(), interests);
+    }
+
+    /// A workspace wants to hear of nothing any more. Answers what it wanted to hear of.
+    fn remove(&mut self, key: &Key) -> BTreeSet<Interest> {
+        let interests = self.by_workspace.remove(key).unwrap_or_default();
+        for interest in &interests {
+            let entry = (key.namespace.clone(), interest.clone());
+            if let Some(keys) = self.by_interest.get_mut(&entry) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_interest.remove(&entry);
+                }
+            }
+        }
+        interests
+    }
+
+    fn whom(&self, namespace: Option<String>, interest: Interest) -> impl Iterator<Item = Key> {
+        self.by_interest.get(&(namespace, interest)).into_iter().flatten().cloned()
+    }
+}
+
+impl Workspaces {
+    /// An operator that knows nothing yet.
+    pub fn new(settings: Settings, limits: Limits) -> Self {
+        Self {
+            settings,
+            slots: Arc::new(Slots::new(limits)),
+            measures: None,
+            interests: Arc::default(),
+            wakes: OnceLock::new(),
+            recovered: OnceCell::new(),
+        }
+    }
+
+    /// The same, which also shows in these metrics what it does.
+    #[must_use]
+    pub fn measured(mut self, metrics: &Metrics) -> Self {
+        // Workspaces are kept applied all the same.
+        let measures = Measures::new(metrics, &self.slots);
+        self.measures = measures.inspect_err(|error| tracing::error!(%error, "workspaces are not measured")).ok();
+        self
+    }
+
+    /// Runs that were under way when this process began count before any other may begin.
+    async fn recover(&self, context: &Context) -> Result<(), Error> {
+        let client = || context.client().clone();
+        let everywhere = match context.namespaces() {
+            [] => vec![Api::<Job>::all(client())],
+            some => some.iter().map(|namespace| Api::namespaced(client(), namespace)).collect(),
+        };
+        let ours = ListParams::default().labels(&format!("{OPERATOR_LABEL}={OPERATOR}"));
+        for jobs in everywhere {
+            for job in jobs.list(&ours).await?.items.iter().filter(|job| !observe::is_over(job)) {
+                let check = job.labels().get("action").map(String::as_str) == Some(Action::Check.word());
+                for owner in job.owner_references().iter().filter(|owner| owner.controller == Some(true)) {
+                    let key = Key { namespace: job.namespace(), name: owner.name.clone() };
+                    self.slots.hold(&key, if check { Class::Check } else { Class::Run });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&self, key: &Key) {
+        for next in self.slots.release(key) {
+            self.wake(&next);
+        }
+    }
+
+    fn wake(&self, key: &Key) {
+        if let Some(wakes) = self.wakes.get() {
+            wakes.wake(key);
+        }
+    }
+}
+
+impl Operator for Workspaces {
+    type Object = TerraformWorkspace;
+    type Seen = Seen;
+
+    fn watches(&self, watches: &mut Watches<TerraformWorkspace>) {
+        let _ = self.wakes.set(watches.wakes());
+        watches.owns::<Job>();
+        watches.concerns::<Pod>(Some(WORKSPACE_LABEL), |pod| owner(pod).into_iter().collect());
+        watches.concerns::<Lease>(Some(WORKSPACE_LABEL), |lease| owner(lease).into_iter().collect());
+        let interests = self.interests.clone();
+        watches.concerns::<Secret>(None, move |secret| {
+            whom(&interests, secret, |name| Interest::Source(Source::Secret, name))
+        });
+        let interests = self.interests.clone();
+        watches.concerns::<ConfigMap>(None, move |map| {
+            whom(&interests, map, |name| Interest::Source(Source::ConfigMap, name))
+        });
+        let interests = self.interests.clone();
+        watches.concerns::<TerraformWorkspace>(None, move |other| whom(&interests, other, Interest::Workspace));
+    }
+
+    async fn observe(&self, workspace: &TerraformWorkspace, context: &Context) -> Result<Seen, Error> {
+        self.recovered.get_or_try_init(|| self.recover(context)).await?;
+        let key = Key::of(workspace);
+        let sources =
+            render::references(&workspace.spec).into_iter().map(|(source, name)| Interest::Source(source, name));
+        let needed = workspace.spec.depends_on.iter().map(|needed| Interest::Workspace(needed.name.clone()));
+        lock(&self.interests).put(&key, sources.chain(needed).collect());
+
+        let now = context.now();
+        let mut seen = observe::look(workspace, context.client(), now).await?;
+        if let Some(class) = wants_turn(workspace, &seen, now) {
+            seen.turn = self.slots.take(&key, class);
+        }
+        Ok(seen)
+    }
+
+    fn decide(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> Decision<TerraformWorkspace> {
+        decide(workspace, seen, &self.settings, now)
+    }
+
+    /// A turn is kept as long as a run is under way, or waited for.
+    fn conclude(
+        &self,
+        workspace: &TerraformWorkspace,
+        status: &mut TerraformWorkspaceStatus,
+        _done: &Done,
+        now: Timestamp,
+    ) {
+        let key = Key::of(workspace);
+        if let Some(measures) = &self.measures {
+            measures.show(&key, workspace.status.as_ref(), status, now);
+        }
+        let waits = status.conditions.iter().any(|condition| condition.reason == "WaitingForTurn");
+        match status.run.as_ref().filter(|run| !run.is_over()) {
+            Some(run) => self.slots.hold(&key, class(run.action)),
+            None if waits => {}
+            None => self.release(&key),
+        }
+    }
+
+    fn forget(&self, key: &Key) {
+        self.release(key);
+        if let Some(measures) = &self.measures {
+            measures.forget(key);
+        }
+        let interests = lock(&self.interests).remove(key);
+        // Those that it depended on may wait for its end.
+        for interest in interests {
+            if let Interest::Workspace(name) = interest {
+                self.wake(&Key { namespace: key.namespace.clone(), name });
+            }
+        }
+    }
+}
+
+/// The workspace that something was made for.
+fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
+    let words = object.annotations().get(OWNER_ANNOTATION)?;
+    let (namespace, name) = words.strip_prefix("TerraformWorkspace/")?.split_once('/')?;
+    (object.namespace().as_deref() == Some(namespace))
+        .then(|| Key { namespace: Some(namespace.to_owned()), name: name.to_owned() })
+}
+
+/// The workspaces that something was made for, or that refer to it.
+fn whom(
+    interests: &Mutex<Interests>,
+    object: &PartialObjectMeta<DynamicObject>,
+    interest: impl Fn(String) -> Interest,
+) -> Vec<Key> {
+    let interests = lock(interests);
+    let refer = interests.whom(object.namespace(), interest(object.name_any()));
+    owner(object).into_iter().chain(refer).collect()
+}
+
+fn lock(interests: &Mutex<Interests>) -> MutexGuard<'_, Interests> {
+    interests.lock().unwrap_or_else(PoisonError::into_inner)
+}

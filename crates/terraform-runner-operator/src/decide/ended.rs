@@ -1,0 +1,211 @@
+//! A run is over: what came of it.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use opcore::conditions::shortened;
+use opcore::duration::Span;
+use opcore::operator::Note;
+
+use crate::api::v1alpha1::{
+    Action, Applied, Diagnostic, DriftAction, DriftStatus, Outcome, PlanStatus, Run, RunRecord, Severity, StateStatus,
+    TerraformWorkspace, TerraformWorkspaceStatus,
+};
+use crate::observe::{JobEnd, Seen};
+use crate::render;
+use crate::run::report::{Report, Stage};
+
+/// How many runs of the past are remembered.
+const REMEMBERED: usize = 10;
+/// The first pause before a failed run is tried again; it doubles each time.
+const RETRY_AFTER: Span = Span::from_secs(10);
+const LONGEST_RETRY: Span = Span::from_secs(30 * 60);
+/// How many differing resources a status names.
+const NAMED: usize = 10;
+
+/// Takes in what came of the run that was under way, if it is over. Answers what people should hear beyond the status.
+pub(super) fn take_in(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) -> Option<Note> {
+    let run = status.run.as_mut().filter(|run| !run.is_over())?;
+    let job = seen.job(&run.job);
+    if let Some(job) = job {
+        run.job_uid = Some(job.target.uid.clone());
+    }
+    if let Some(report) = seen.report.as_ref().filter(|report| report.run == run.job) {
+        let run = run.clone();
+        return reported(workspace, run, report, seen, status, now);
+    }
+    let names = render::names(workspace);
+    let why = match job {
+        Some(job) => job.ended.as_ref().map(|end| match end {
+            JobEnd::Failed(failure) => format!("Its Job failed without a report ({failure})"),
+            JobEnd::Complete => "Its Job ended without a report".to_owned(),
+        }),
+        None if run.job_uid.is_some() => Some("Its Job was deleted while it ran".to_owned()),
+        None if seen.kept_inputs(&names, &run.inputs).is_none() => {
+            Some("The Secrets with its inputs were deleted before it began".to_owned())
+        }
+        None => None,
+    }?;
+    let run = run.clone();
+    let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
+    status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
+    finish(run, Outcome::Lost, status, now);
+    None
+}
+
+fn reported(
+    workspace: &TerraformWorkspace,
+    run: Run,
+    report: &Report,
+    seen: &Seen,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) -> Option<Note> {
+    let outcome = report.outcome;
+    if run.action != Action::Check || !outcome.is_good() {
+        status.diagnostics.clone_from(&report.diagnostics);
+    }
+    if let Some(state) = &report.state {
+        status.state = Some(StateStatus {
+            secret: render::names(workspace).state(),
+            serial: state.serial,
+            resources: state.resources,
+            bytes: state.bytes,
+        });
+    }
+    let serial = report.state.as_ref().map_or(0, |state| state.serial);
+    match (run.action, outcome) {
+        (_, Outcome::Applied | Outcome::Unchanged) if run.action != Action::Destroy => {
+            status.last_applied = Some(Applied { hash: run.inputs.clone(), serial, time: now });
+            status.plan =
+                report.plan.as_ref().map(|_| plan(&run, report, now, false)).or(status.plan.take().map(|mut plan| {
+                    plan.needs_approval = false;
+                    plan
+                }));
+            status.drift = (workspace.spec.drift.action != DriftAction::Off).then(|| drift(report, false, now));
+            if let Some(outputs) = &seen.outputs {
+                status.outputs = render::statuses(workspace, outputs);
+            }
+        }
+        (_, Outcome::Planned) => status.plan = Some(plan(&run, report, now, true)),
+        (_, Outcome::Checked) => status.drift = Some(drift(report, true, now)),
+        _ => {
+            // An approved plan is spent, however its run ended.
+            if let Some(plan) = status.plan.as_mut().filter(|_| run.plan.is_some()) {
+                plan.needs_approval = false;
+            }
+        }
+    }
+    let applied_nothing = match outcome {
+        Outcome::Planned => true,
+        // A module without resources never has a state, and needs no destroy.
+        Outcome::Unchanged => report.state.is_none() && workspace.spec.backend.custom.is_none(),
+        _ => report.stage < Stage::Apply,
+    };
+    if run.action == Action::Apply && applied_nothing {
+        status.begun_inputs.clone_from(&run.previous_inputs);
+    }
+    let note = note(workspace, &run, report, status);
+    finish(run, outcome, status, now);
+    note
+}
+
+fn finish(mut run: Run, outcome: Outcome, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
+    run.finished_at = Some(now);
+    run.outcome = Some(outcome);
+    let summary = status.plan.as_ref().filter(|_| outcome.is_good() && run.action != Action::Check);
+    let record = RunRecord {
+        number: run.number,
+        action: run.action,
+        outcome,
+        summary: summary.map(|plan| plan.summary.clone()).unwrap_or_default(),
+        started_at: run.started_at,
+        duration: Span::between(run.started_at, now).rounded(),
+    };
+    if outcome.is_good() {
+        if run.action != Action::Check {
+            status.failures = 0;
+            status.retry_at = None;
+        }
+    } else if run.action == Action::Check {
+        // Whether anything differs is not known; the next comparison is due at its usual time.
+        status.drift =
+            Some(DriftStatus { checked_at: now, count: 0, summary: "Unknown".to_owned(), resources: Vec::new() });
+    } else {
+        let pause = RETRY_AFTER.scaled(2f64.powi(status.failures.min(16))).min(LONGEST_RETRY);
+        status.failures = status.failures.saturating_add(1);
+        // A plan that no longer fits is made anew at once.
+        status.retry_at = Some(if outcome == Outcome::Stale { now } else { pause.after(now) });
+    }
+    status.run = Some(run);
+    status.history.insert(0, record);
+    status.history.truncate(REMEMBERED);
+}
+
+fn plan(run: &Run, report: &Report, now: Timestamp, needs_approval: bool) -> PlanStatus {
+    let plan = report.plan.clone().unwrap_or_default();
+    PlanStatus {
+        id: plan.id,
+        inputs: run.inputs.clone(),
+        serial: plan.serial,
+        add: plan.add,
+        change: plan.change,
+        destroy: plan.destroy,
+        summary: format!("+{} ~{} -{}", plan.add, plan.change, plan.destroy),
+        needs_approval,
+        discarded: false,
+        made_at: Some(now),
+    }
+}
+
+fn drift(report: &Report, compared: bool, now: Timestamp) -> DriftStatus {
+    let (count, resources) = if compared {
+        (report.drift.count, report.drift.resources.iter().take(NAMED).cloned().collect())
+    } else {
+        (0, Vec::new())
+    };
+    let summary = match count {
+        0 => "None".to_owned(),
+        1 => "1 resource".to_owned(),
+        count => format!("{count} resources"),
+    };
+    DriftStatus { checked_at: now, count, summary, resources }
+}
+
+/// What is worth an Event although `Ready` may not change.
+fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &TerraformWorkspaceStatus) -> Option<Note> {
+    if !report.unrecorded.is_empty() {
+        let message = format!(
+            "Terraform was killed while it was making {}, or before it had saved that it had. Look for {} by hand: {} may make {} again.",
+            report.unrecorded.join(", "),
+            if report.unrecorded.len() == 1 { "it" } else { "them" },
+            workspace.name_any(),
+            if report.unrecorded.len() == 1 { "it" } else { "them" },
+        );
+        return Some(Note::warning("ResourcesNotRecorded", shortened(&message, 900)));
+    }
+    match (run.action, report.outcome) {
+        (Action::Check, Outcome::Checked) if report.drift.count > 0 => {
+            let resources = report.drift.resources.iter().take(5);
+            let named: Vec<String> =
+                resources.map(|resource| format!("{} ({})", resource.address, resource.action)).collect();
+            let summary = status.drift.as_ref().map(|drift| drift.summary.as_str()).unwrap_or_default();
+            let message = format!("Reality differs from the state in {summary}: {}.", named.join(", "));
+            Some(Note::warning("DriftDetected", message))
+        }
+        (Action::Check, outcome) if !outcome.is_good() => {
+            let first = report.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error);
+            let words = first.map(super::want::words).unwrap_or_default();
+            Some(Note::warning("DriftCheckFailed", format!("Reality could not be compared with the state. {words}")))
+        }
+        (Action::Apply, Outcome::Applied) => {
+            let summary = status.plan.as_ref().map(|plan| plan.summary.as_str()).unwrap_or_default();
+            Some(Note::normal("Applied", format!("Job {} applied {summary}.", run.job)))
+        }
+        _ => None,
+    }
+}

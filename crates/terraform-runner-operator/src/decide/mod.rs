@@ -1,0 +1,186 @@
+//! What is decided, from the workspace, what was read, and the time alone.
+//!
+//! ```text
+//!   what came of the run ─▶ what is wanted next ─▶ what stands in the way ─▶ a new run, published
+//!        (ended)                 (want)              (lock, turn)               │
+//!                                                                  the next pass makes its Job
+//! ```
+//!
+//! A run is published before its Job is made, and its inputs are kept before it is published: a crash between any two
+//! writes finds what it needs to go on.
+
+mod ended;
+mod obstacles;
+mod publish;
+mod teardown;
+mod tidy;
+mod want;
+
+use jiff::Timestamp;
+use opcore::finalizer::{self, Phase};
+use opcore::operator::Note;
+use opcore::{Decision, Next, Plan, Write};
+
+use crate::api::v1alpha1::{Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus};
+use crate::observe::Seen;
+use crate::render::{self, Settings};
+use crate::run::names::Names;
+use crate::slots::Class;
+use obstacles::Obstacle;
+use want::{Standing, Want, Wish};
+
+/// Decides what becomes of a workspace.
+pub fn decide(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    settings: &Settings,
+    now: Timestamp,
+) -> Decision<TerraformWorkspace> {
+    let now = whole(now);
+    match finalizer::phase(workspace, FINALIZER) {
+        Phase::Active { guarded: false } => {
+            // Nothing may be made before it is sure to be taken down again.
+            let mut decision = Decision::say(workspace.status.clone().unwrap_or_default());
+            decision.plan.then(Write::AddFinalizer(FINALIZER.to_owned()));
+            decision
+        }
+        Phase::Active { guarded: true } => keep_applied(workspace, seen, settings, now),
+        Phase::Terminating => teardown::tear_down(workspace, seen, settings, now),
+        Phase::Released => Decision::say(workspace.status.clone().unwrap_or_default()),
+    }
+}
+
+/// What kind of a turn it would take, if it may run now.
+pub fn wants_turn(workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> Option<Class> {
+    let now = whole(now);
+    let mut status = workspace.status.clone().unwrap_or_default();
+    let _ = ended::take_in(workspace, seen, &mut status, now);
+    let wish = match finalizer::phase(workspace, FINALIZER) {
+        Phase::Active { guarded: true } => match want::want(workspace, seen, &status, now) {
+            Want::Run(wish) => wish,
+            Want::Nothing(_) => return None,
+        },
+        Phase::Terminating => teardown::wish(workspace, seen, &status, now)?,
+        _ => return None,
+    };
+    Some(class(wish.action))
+}
+
+/// What a run under way counts as.
+pub fn class(action: Action) -> Class {
+    if action == Action::Check { Class::Check } else { Class::Run }
+}
+
+fn keep_applied(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    settings: &Settings,
+    now: Timestamp,
+) -> Decision<TerraformWorkspace> {
+    let mut status = workspace.status.clone().unwrap_or_default();
+    let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
+    want::heed(workspace, &mut status);
+    let mut writes = Plan::new();
+    let standing = match want::want(workspace, seen, &status, now) {
+        Want::Nothing(standing) => {
+            writes = make_job(workspace, seen, &status, settings);
+            standing
+        }
+        Want::Run(wish) => {
+            if let Some(obstacle) = obstacles::obstacle(workspace, seen, &wish, now) {
+                stopped(obstacle, &mut status, &mut writes)
+            } else {
+                begin(workspace, seen, &wish, &mut status, &mut writes, now);
+                Standing::running(&status)
+            }
+        }
+    };
+    writes.together(tidy::outputs(workspace, seen, &mut status));
+    writes.together(tidy::leftovers(workspace, seen, &status));
+    publish::describe(workspace, &standing, &mut status, now);
+    Decision { plan: writes, status, notes, next: standing.next.map_or(Next::OnEvent, Next::At) }
+}
+
+/// Keeps the inputs and puts the run down in the status. Its Job is made when that is published.
+fn begin(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    wish: &Wish,
+    status: &mut TerraformWorkspaceStatus,
+    writes: &mut Plan,
+    now: Timestamp,
+) {
+    if let Ok(inputs) = seen.inputs.as_ref()
+        && inputs.hash == wish.inputs
+        && seen.kept_inputs(&render::names(workspace), &wish.inputs).is_none()
+    {
+        let secrets = render::input_secrets(workspace, inputs);
+        writes.together(secrets.iter().filter_map(|secret| Write::apply(secret).ok()));
+    }
+    // Long before they are needed: the API server takes a moment to know them.
+    writes.together(render::rights(workspace, places(workspace, seen)));
+    let number = status.run.as_ref().map_or(1, |run| run.number + 1);
+    status.run = Some(Run {
+        number,
+        job: render::names(workspace).job(number),
+        action: wish.action,
+        inputs: wish.inputs.clone(),
+        plan: wish.plan.clone(),
+        previous_inputs: status.begun_inputs.clone(),
+        started_at: now,
+        job_uid: None,
+        finished_at: None,
+        outcome: None,
+    });
+    if wish.action == Action::Apply {
+        status.begun_inputs = Some(wish.inputs.clone());
+    }
+    (status.retry_at, status.lock) = (None, None);
+    status.handled.replan = want::replan(workspace).map(str::to_owned);
+}
+
+/// Makes the Job of a run that is published and has none.
+fn make_job(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    status: &TerraformWorkspaceStatus,
+    settings: &Settings,
+) -> Plan {
+    let mut writes = Plan::new();
+    let Some(run) = status.run.as_ref().filter(|run| !run.is_over() && run.job_uid.is_none()) else { return writes };
+    let published = workspace.status.as_ref().and_then(|status| status.run.as_ref());
+    if published.is_none_or(|published| published.number != run.number) {
+        return writes;
+    }
+    if let Some(chunks) = seen.kept_inputs(&render::names(workspace), &run.inputs) {
+        writes.together(render::rights(workspace, places(workspace, seen)));
+        writes.together(render::binding(workspace));
+        writes.then(render::job(workspace, run, chunks, settings));
+    }
+    writes
+}
+
+/// In how many places there are, or will be, versions of the state.
+fn places(workspace: &TerraformWorkspace, seen: &Seen) -> usize {
+    let names = render::names(workspace);
+    let used = seen.parts.iter().filter_map(|part| names.place_of(&part.target.name)).max();
+    Names::state_places(&workspace.spec.history).max(used.map_or(0, |last| last + 1))
+}
+
+/// Something stands in the way of a run.
+fn stopped(obstacle: Obstacle, status: &mut TerraformWorkspaceStatus, writes: &mut Plan) -> Standing {
+    status.lock = obstacle.lock;
+    if let Some(holder) = obstacle.unlocked {
+        status.handled.unlock = Some(holder);
+    }
+    writes.together(obstacle.write);
+    obstacle.standing
+}
+
+/// Finer times would only make the status harder to read.
+fn whole(now: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! What stands in the way of a run: what it depends on, the lock of the state, and others whose turn it is.
+
+use jiff::Timestamp;
+use opcore::Write;
+use opcore::conditions::Summary;
+use opcore::plan::{Delete, Dependants};
+
+use super::want::{Standing, Wish, annotation};
+use crate::api::v1alpha1::{Action, LockStatus, TerraformWorkspace, UNLOCK_ANNOTATION, WorkspacePhase};
+use crate::observe::{LockSeen, Seen};
+
+/// Something that stands in the way of a run.
+pub(super) struct Obstacle {
+    /// What is told of it.
+    pub standing: Standing,
+    /// Who holds the lock, if that is it.
+    pub lock: Option<LockStatus>,
+    /// The holder whose lock is taken away.
+    pub unlocked: Option<String>,
+    /// What helps against it.
+    pub write: Option<Write>,
+}
+
+impl Obstacle {
+    fn new(standing: Standing) -> Self {
+        Self { standing, lock: None, unlocked: None, write: None }
+    }
+}
+
+/// What stands in the way of a run, if anything does.
+pub(super) fn obstacle(workspace: &TerraformWorkspace, seen: &Seen, wish: &Wish, now: Timestamp) -> Option<Obstacle> {
+    // What is applied stays ready, and can be compared and destroyed, whatever becomes of what it depends on.
+    if !seen.waits_for.is_empty() && matches!(wish.action, Action::Plan | Action::Apply) {
+        return Some(Obstacle::new(Standing::waiting(seen)));
+    }
+    // A comparison takes no lock.
+    if let Some(lock) = seen.lock.as_ref().filter(|_| wish.action != Action::Check) {
+        return Some(locked(workspace, lock, now));
+    }
+    (!seen.turn).then(|| {
+        let summary = Summary::reconciling("WaitingForTurn", "As many runs as may are under way; this one is queued.");
+        Obstacle::new(Standing::new(WorkspacePhase::Pending, summary))
+    })
+}
+
+/// A lock is taken away when its holder is gone and its time is up, or when a person says so.
+fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Obstacle {
+    let asked = annotation(workspace, UNLOCK_ANNOTATION) == Some(&lock.holder);
+    let expired = lock.expires_at.is_some_and(|at| at <= now);
+    let abandoned = expired && !lock.is_alive;
+    let delete = || Delete {
+        target: lock.target.clone(),
+        // Whoever renews or takes it in this moment keeps it.
+        resource_version: lock.version.clone(),
+        dependants: Dependants::Background,
+    };
+    let message = if lock.is_alive || !expired {
+        format!(
+            "{} holds the lock of the state. If nobody works on it any more, take it away: opctl tf unlock {}.",
+            lock.holder,
+            kube::ResourceExt::name_any(workspace)
+        )
+    } else {
+        format!("{} held the lock of the state and is gone: it is taken away.", lock.holder)
+    };
+    Obstacle {
+        standing: Standing::new(WorkspacePhase::Pending, Summary::reconciling("StateLocked", message))
+            .until(lock.expires_at.filter(|at| *at > now)),
+        lock: Some(LockStatus { holder: lock.holder.clone(), since: lock.since }),
+        unlocked: asked.then(|| lock.holder.clone()),
+        write: (asked || abandoned).then(|| Write::Delete(delete())),
+    }
+}

@@ -1,0 +1,37 @@
+//! What people read of a workspace.
+
+use jiff::Timestamp;
+use opcore::conditions::{self, New};
+
+use super::want::Standing;
+use crate::api::v1alpha1::{TerraformWorkspace, TerraformWorkspaceStatus};
+
+/// Whether reality was found to differ from the state.
+const DRIFTED: &str = "Drifted";
+
+/// Fills in phase and conditions.
+pub(super) fn describe(
+    workspace: &TerraformWorkspace,
+    standing: &Standing,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) {
+    let generation = workspace.metadata.generation;
+    let checks = standing.summary.reason == "Checking";
+    status.phase = standing.phase;
+    // A comparison with reality takes nothing away from what is applied.
+    if checks && conditions::is_true(&status.conditions, conditions::READY) {
+        status.observed_generation = generation;
+    } else {
+        standing.summary.write(status, generation, now);
+    }
+    match status.drift.as_ref().filter(|drift| drift.count > 0) {
+        Some(drift) => {
+            let named: Vec<&str> = drift.resources.iter().take(5).map(|changed| changed.address.as_str()).collect();
+            let message = format!("Reality differs from the state in {}: {}.", drift.summary, named.join(", "));
+            let new = New { kind: DRIFTED, status: "True", reason: "RealityDiffers", message: &message };
+            conditions::set(&mut status.conditions, new, generation, now);
+        }
+        None => conditions::remove(&mut status.conditions, DRIFTED),
+    }
+}

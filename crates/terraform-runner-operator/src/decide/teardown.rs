@@ -1,0 +1,253 @@
+//! A workspace is deleted: what it made is destroyed, then what is known of it goes.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use opcore::conditions::Summary;
+use opcore::finalizer::{self, Progress, State, Teardown, Yield, step};
+use opcore::operator::Note;
+use opcore::plan::Target;
+use opcore::{Decision, Next, Plan, Write};
+
+use super::obstacles;
+use super::want::{self, Standing, Wish};
+use super::{begin, ended, make_job, stopped, tidy};
+use crate::api::v1alpha1::{
+    Action, DeletionPolicy, FINALIZER, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+};
+use crate::observe::{PartSeen, Seen};
+use crate::render::{self, Settings};
+
+/// Others that depend on it go first.
+const DEPENDANTS: &str = "dependants";
+/// A run that is under way ends.
+const RUNS: &str = "runs";
+/// What was made is destroyed.
+const DESTROY: &str = "destroy";
+/// What is kept of it goes.
+const RECORDS: &str = "records";
+
+pub(super) fn tear_down(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    settings: &Settings,
+    now: Timestamp,
+) -> Decision<TerraformWorkspace> {
+    let mut status = workspace.status.clone().unwrap_or_default();
+    let mut notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
+    let scene = Scene { workspace, seen, status: status.clone(), now };
+    let steps =
+        [step(DEPENDANTS), step(RUNS).after([DEPENDANTS]), step(DESTROY).after([RUNS]), step(RECORDS).after([DESTROY])];
+    let progress = match Teardown::graph(steps) {
+        Ok(teardown) => {
+            teardown.advance(status.teardown.as_ref(), |step| scene.see(step), &finalizer::force(workspace), now)
+        }
+        Err(error) => {
+            // The steps are those above.
+            Summary::stalled("TeardownGraph", error.to_string()).write(&mut status, workspace.metadata.generation, now);
+            return Decision::say(status);
+        }
+    };
+    let mut writes = Plan::new();
+    let mut obstacle: Option<Standing> = None;
+    if progress.acts(RUNS) {
+        writes.together(scene.cancelled());
+    }
+    if progress.acts(DESTROY) {
+        match scene.wish() {
+            Some(wish) => match obstacles::obstacle(workspace, seen, &wish, now) {
+                Some(found) => obstacle = Some(stopped(found, &mut status, &mut writes)),
+                None => begin(workspace, seen, &wish, &mut status, &mut writes, now),
+            },
+            None => writes = make_job(workspace, seen, &status, settings),
+        }
+    }
+    if progress.acts(RECORDS) {
+        writes.together(scene.records().into_iter().cloned().map(tidy::delete));
+    }
+    if progress.state == State::Released {
+        writes.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
+    }
+    notes.extend(progress.notes());
+    notes.extend(scene.farewell(&progress));
+    describe(workspace, &scene, &progress, obstacle.as_ref(), &mut status, now);
+    let times = [progress.next, obstacle.and_then(|standing| standing.next), scene.retry_at()];
+    let next = times.into_iter().flatten().min().map_or(Next::OnEvent, Next::At);
+    status.teardown = Some(progress.record);
+    Decision { plan: writes, status, notes, next }
+}
+
+/// The run that a workspace which is being deleted wants, if it is its turn.
+pub(super) fn wish(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    status: &TerraformWorkspaceStatus,
+    now: Timestamp,
+) -> Option<Wish> {
+    Scene { workspace, seen, status: status.clone(), now }.wish()
+}
+
+fn describe(
+    workspace: &TerraformWorkspace,
+    scene: &Scene<'_>,
+    progress: &Progress,
+    obstacle: Option<&Standing>,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) {
+    status.phase = WorkspacePhase::Deleting;
+    let failed = status.failures > 0 && progress.acts(DESTROY) && status.run.as_ref().is_some_and(Run::is_over);
+    let summary = match (obstacle, scene.hindrance()) {
+        (Some(standing), _) => standing.summary.clone(),
+        (None, Some(hindrance)) if progress.acts(DESTROY) => Summary::stalled("DestroyBlocked", hindrance),
+        _ if failed => {
+            let told = want::failure(status).summary;
+            Summary::stalled("DestroyFailed", told.message)
+        }
+        _ => {
+            let (reason, message) = progress.words();
+            Summary::reconciling(reason, message)
+        }
+    };
+    summary.write(status, workspace.metadata.generation, now);
+}
+
+/// What is to be taken down.
+struct Scene<'a> {
+    workspace: &'a TerraformWorkspace,
+    seen: &'a Seen,
+    status: TerraformWorkspaceStatus,
+    now: Timestamp,
+}
+
+impl Scene<'_> {
+    fn see(&self, step: &str) -> Yield {
+        let pending = |reason: String| Yield::Pending { reason, retry: None };
+        match step {
+            DEPENDANTS if !self.seen.dependants.is_empty() => Yield::Blocked {
+                by: self.seen.dependants.iter().map(|name| format!("TerraformWorkspace {name}")).collect(),
+                retry: None,
+            },
+            RUNS => match self.status.run.as_ref().filter(|run| !run.is_over()) {
+                Some(run) => pending(format!("Job {} is still under way", run.job)),
+                None => Yield::Done,
+            },
+            DESTROY if self.is_destroyed() || self.is_given_up() => Yield::Done,
+            DESTROY => pending(self.hindrance().unwrap_or_else(|| match &self.status.run {
+                Some(run) if run.action == Action::Destroy && !run.is_over() => format!("Job {} destroys", run.job),
+                _ => "what was made is about to be destroyed".to_owned(),
+            })),
+            RECORDS => match self.records().first() {
+                None => Yield::Done,
+                Some(first) => pending(format!("{first} is still there")),
+            },
+            _ => Yield::Done,
+        }
+    }
+
+    /// Nothing was ever made, or a destroy left nothing.
+    fn is_destroyed(&self) -> bool {
+        if self.status.begun_inputs.is_none() {
+            return true;
+        }
+        let destroyed = self
+            .status
+            .run
+            .as_ref()
+            .is_some_and(|run| run.action == Action::Destroy && run.outcome == Some(Outcome::Destroyed));
+        let report = self.seen.report.as_ref().filter(|report| report.action == Action::Destroy);
+        // The records may be gone already; then the step is recorded as done.
+        destroyed && report.is_none_or(|report| report.empty)
+    }
+
+    /// What was made is left, because the spec says so.
+    fn is_given_up(&self) -> bool {
+        match self.workspace.spec.deletion_policy {
+            DeletionPolicy::Retain => true,
+            DeletionPolicy::Destroy => false,
+            DeletionPolicy::Force => {
+                let idle = self.status.run.as_ref().is_none_or(Run::is_over);
+                let tried = self.status.run.as_ref().is_some_and(|run| run.action == Action::Destroy);
+                let suspended = want::suspended(self.workspace).is_some();
+                idle && ((tried && self.status.failures > 0) || (self.hindrance().is_some() && !suspended))
+            }
+        }
+    }
+
+    /// Why a destroy cannot even begin.
+    fn hindrance(&self) -> Option<String> {
+        if self.is_destroyed() || self.status.run.as_ref().is_some_and(|run| !run.is_over()) {
+            return None;
+        }
+        let names = render::names(self.workspace);
+        let begun = self.status.begun_inputs.as_deref()?;
+        let way_out = "To let the workspace go and leave what there may be, set spec.deletionPolicy to Retain.";
+        if self.seen.kept_inputs(&names, begun).is_none() {
+            let first = names.inputs_chunk(begun, 0);
+            return Some(format!("Secret {first}, with the inputs that were applied, is gone. {way_out}"));
+        }
+        if self.workspace.spec.backend.custom.is_none() && !self.seen.has_state(&names) {
+            return Some(format!("An apply began, but there is no state: what it made is not known. {way_out}"));
+        }
+        want::suspended(self.workspace).map(|why| format!("Nothing is destroyed: {why}."))
+    }
+
+    fn wish(&self) -> Option<Wish> {
+        let idle = self.status.run.as_ref().is_none_or(Run::is_over);
+        let published = self.workspace.status.as_ref().and_then(|status| status.teardown.as_ref());
+        let running = published.and_then(|record| record.step(DESTROY));
+        let may_begin = running.is_some_and(|step| step.phase == finalizer::StepPhase::Running);
+        let pauses = self.retry_at().is_some_and(|at| at > self.now);
+        if !idle || !may_begin || pauses || self.is_destroyed() || self.is_given_up() || self.hindrance().is_some() {
+            return None;
+        }
+        Some(Wish { action: Action::Destroy, inputs: self.status.begun_inputs.clone()?, plan: None })
+    }
+
+    /// When a destroy that failed is tried again.
+    fn retry_at(&self) -> Option<Timestamp> {
+        let run = self.status.run.as_ref().filter(|run| run.action == Action::Destroy && run.is_over())?;
+        self.status.retry_at.filter(|_| run.outcome != Some(Outcome::Destroyed))
+    }
+
+    /// Runs that nobody waits for any more.
+    fn cancelled(&self) -> Vec<Write> {
+        let run = self.status.run.as_ref().filter(|run| matches!(run.action, Action::Plan | Action::Check));
+        let job = run.and_then(|run| self.seen.job(&run.job)).filter(|job| job.ended.is_none() && !job.deleting);
+        job.map(|job| tidy::delete(job.target.clone())).into_iter().collect()
+    }
+
+    /// What is kept of the workspace and goes with it: all of it, unless something that it made is left.
+    fn records(&self) -> Vec<&Target> {
+        let leaves = !self.is_destroyed();
+        let names = render::names(self.workspace);
+        let needed = |part: &PartSeen| {
+            let name = &part.target.name;
+            let begun = self.status.begun_inputs.as_deref().map(|hash| names.inputs_chunk(hash, 0));
+            name.starts_with(&names.state()) || begun.is_some_and(|first| name.starts_with(first.trim_end_matches('0')))
+        };
+        // What has an owner goes with it.
+        let ours = self.seen.parts.iter().filter(|part| part.part != "outputs");
+        let secrets = ours.filter(|part| !(leaves && needed(part))).map(|part| &part.target);
+        secrets.chain(self.seen.jobs.iter().map(|job| &job.target)).chain(&self.seen.lease).collect()
+    }
+
+    /// The workspace itself will soon be gone; an Event outlives it.
+    fn farewell(&self, progress: &Progress) -> Option<Note> {
+        if progress.state != State::Released || self.is_destroyed() {
+            return None;
+        }
+        let names = render::names(self.workspace);
+        let count = self.status.state.as_ref().map_or(0, |state| state.resources);
+        let state = if self.seen.has_state(&names) {
+            format!("Their state stays in Secret {} and its chunks.", names.state())
+        } else {
+            "There is no state of them in the cluster.".to_owned()
+        };
+        let policy = format!("{:?}", self.workspace.spec.deletion_policy);
+        let message = format!(
+            "TerraformWorkspace {} is gone (deletionPolicy {policy}) and leaves {count} resources as they are. {state}",
+            self.workspace.name_any()
+        );
+        Some(Note::warning("Retained", message))
+    }
+}

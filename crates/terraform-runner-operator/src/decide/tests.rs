@@ -1,0 +1,620 @@
+//! A workspace's way, pass by pass, with what a cluster would answer written down.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use opcore::conditions::{READY, STALLED, find, is_true};
+use opcore::plan::Target;
+use opcore::{Decision, Write};
+use serde_json::json;
+
+use super::{decide, wants_turn};
+use crate::api::v1alpha1::{
+    Action, ChangedResource, Diagnostic, FINALIZER, Outcome, TerraformWorkspace, WorkspacePhase,
+};
+use crate::observe::{JobEnd, JobSeen, LockSeen, PartSeen, Seen};
+use crate::render::{self, Settings, Sources};
+use crate::run::report::{DriftReport, OutputValue, PlanReport, Report, Stage, StateReport};
+use crate::slots::Class;
+
+const START: &str = "2026-01-01T00:00:00Z";
+
+/// A workspace and its surroundings.
+struct Play {
+    workspace: TerraformWorkspace,
+    seen: Seen,
+    now: Timestamp,
+}
+
+impl Play {
+    #[expect(clippy::needless_pass_by_value, reason = "it reads better")]
+    fn of(spec: serde_json::Value) -> Self {
+        let workspace: TerraformWorkspace = serde_json::from_value(json!({
+            "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace",
+            "metadata": {
+                "name": "network", "namespace": "infra", "uid": "u-1", "generation": 1, "finalizers": [FINALIZER],
+            },
+            "spec": spec,
+        }))
+        .unwrap();
+        let inputs = render::inputs(&workspace.spec, &Sources::new());
+        let seen = Seen {
+            inputs,
+            jobs: Vec::new(),
+            pod_trouble: None,
+            report: None,
+            outputs: None,
+            parts: Vec::new(),
+            lock: None,
+            lease: None,
+            waits_for: Vec::new(),
+            circle: None,
+            dependants: Vec::new(),
+            turn: true,
+        };
+        Self { workspace, seen, now: START.parse().unwrap() }
+    }
+
+    fn simple() -> Self {
+        Self::of(json!({ "module": { "inline": { "files": { "main.tf": "" } } } }))
+    }
+
+    fn with(mut self, field: &str, value: serde_json::Value) -> Self {
+        let mut spec = json!(self.workspace.spec);
+        spec[field] = value;
+        self.workspace.spec = serde_json::from_value(spec).unwrap();
+        self.look_again();
+        self
+    }
+
+    fn look_again(&mut self) {
+        self.seen.inputs = render::inputs(&self.workspace.spec, &Sources::new());
+    }
+
+    fn annotate(&mut self, key: &str, value: &str) -> &mut Self {
+        self.workspace.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    fn decide(&self) -> Decision<TerraformWorkspace> {
+        let settings = Settings { image: "runner".to_owned(), pull_policy: "Never".to_owned() };
+        decide(&self.workspace, &self.seen, &settings, self.now)
+    }
+
+    /// One pass: what is applied exists afterwards, what is deleted is gone, and the status is published.
+    fn pass(&mut self) -> Vec<String> {
+        let decision = self.decide();
+        let words = decision.plan.writes().map(ToString::to_string).collect();
+        for write in decision.plan.writes() {
+            match write {
+                Write::Apply(apply) => self.exists(&apply.resource, &apply.object),
+                Write::Delete(delete) => {
+                    let name = &delete.target.name;
+                    self.seen.jobs.retain(|job| job.target.name != *name);
+                    self.seen.parts.retain(|part| part.target.name != *name);
+                    self.seen.lock = self.seen.lock.take().filter(|lock| lock.target.name != *name);
+                }
+                Write::RemoveFinalizer(_) => self.workspace.metadata.finalizers = None,
+                _ => {}
+            }
+        }
+        self.workspace.status = Some(decision.status);
+        words
+    }
+
+    fn exists(&mut self, resource: &kube::api::ApiResource, object: &kube::api::DynamicObject) {
+        let mut target = Target::dynamic(resource, object);
+        target.uid = format!("uid of {}", target.name);
+        if resource.kind == "Job" && self.seen.job(&target.name).is_none() {
+            self.seen.jobs.push(JobSeen { target, made_at: Some(self.now), ended: None, deleting: false });
+        } else if resource.kind == "Secret" {
+            let part = object.metadata.labels.as_ref().unwrap()[render::PART_LABEL].clone();
+            self.part(target, part);
+        }
+    }
+
+    fn part(&mut self, target: Target, part: String) {
+        self.seen.parts.retain(|known| known.target.name != target.name);
+        self.seen.parts.push(PartSeen { target, part, chunks: 1 });
+    }
+
+    /// Passes until nothing is written any more.
+    fn settle(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        for _ in 0..20 {
+            let before = self.workspace.status.clone();
+            let words: Vec<String> = self.pass().into_iter().filter(|word| !word.contains("-outputs")).collect();
+            if words.is_empty() && before == self.workspace.status {
+                return all;
+            }
+            all.extend(words);
+        }
+        panic!("it does not settle: {all:?}");
+    }
+
+    fn run(&self) -> &crate::api::v1alpha1::Run {
+        self.workspace.status.as_ref().unwrap().run.as_ref().unwrap()
+    }
+
+    /// The run that is under way ends so.
+    fn ends(&mut self, outcome: Outcome, change: impl FnOnce(&mut Report)) -> &mut Self {
+        let run = self.run().clone();
+        let stage = if outcome.is_good() { Stage::Done } else { Stage::Plan };
+        let mut report = Report {
+            run: run.job.clone(),
+            action: run.action,
+            inputs: run.inputs,
+            outcome,
+            stage,
+            plan: Some(PlanReport { id: format!("plan-{}", run.number), serial: 1, add: 2, ..PlanReport::default() }),
+            drift: DriftReport::default(),
+            diagnostics: Vec::new(),
+            state: Some(StateReport { serial: 1, resources: 2, bytes: 100 }),
+            empty: outcome == Outcome::Destroyed,
+            unrecorded: Vec::new(),
+            milliseconds: BTreeMap::new(),
+            engine: String::new(),
+        };
+        change(&mut report);
+        if report.state.is_some() {
+            let names = render::names(&self.workspace);
+            let resource = kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
+            let namespace = Some("infra".to_owned());
+            for name in [names.state(), names.state_chunk(0, 0), names.report()] {
+                let target = Target { resource: resource.clone(), namespace: namespace.clone(), name, uid: "s".into() };
+                self.part(target, "kept".to_owned());
+            }
+        }
+        self.seen.outputs =
+            Some(BTreeMap::from([("id".to_owned(), OutputValue { value: json!("vpc-1"), sensitive: false })]));
+        self.seen.report = Some(report);
+        let job = self.seen.jobs.iter_mut().find(|job| job.target.name == run.job).unwrap();
+        job.ended =
+            Some(if outcome.is_good() { JobEnd::Complete } else { JobEnd::Failed("BackoffLimitExceeded".to_owned()) });
+        self
+    }
+
+    fn applied(mut self) -> Self {
+        self.settle();
+        self.ends(Outcome::Applied, |_| {}).settle();
+        self
+    }
+
+    fn wait(&mut self, seconds: i64) -> &mut Self {
+        self.now += SignedDuration::from_secs(seconds);
+        self
+    }
+
+    fn phase(&self) -> WorkspacePhase {
+        self.workspace.status.as_ref().unwrap().phase
+    }
+
+    fn reason(&self) -> String {
+        find(&self.workspace.status.as_ref().unwrap().conditions, READY).unwrap().reason.clone()
+    }
+
+    fn message(&self) -> String {
+        find(&self.workspace.status.as_ref().unwrap().conditions, READY).unwrap().message.clone()
+    }
+
+    fn delete(&mut self) -> &mut Self {
+        self.workspace.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now));
+        self
+    }
+}
+
+#[test]
+fn a_run_is_published_before_its_job_is_made_and_its_inputs_are_kept_before_that() {
+    let mut play = Play::simple();
+    let first = play.pass();
+    assert!(first[0].contains("Secret") && first[0].contains("-in-"), "{first:?}");
+    assert!(!first.iter().any(|write| write.contains("Job")), "{first:?}");
+    assert_eq!(play.run().number, 1);
+    let second = play.pass();
+    assert!(second.last().is_some_and(|write| write.starts_with("apply Job")), "{second:?}");
+    assert_eq!(play.phase(), WorkspacePhase::Applying);
+}
+
+#[test]
+fn the_same_inputs_that_are_ready_need_nothing() {
+    let play = Play::simple().applied();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+    let decision = play.decide();
+    let writes: Vec<String> = decision.plan.writes().map(ToString::to_string).collect();
+    assert_eq!(writes, ["apply Secret infra/network-outputs"], "which is compared, and not sent");
+    assert_eq!(Some(decision.status), play.workspace.status);
+}
+
+#[test]
+fn another_input_is_applied_and_an_older_job_goes() {
+    let mut play = Play::simple().applied();
+    let old = play.run().job.clone();
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    assert_eq!((play.run().number, play.run().action), (2, Action::Apply));
+    assert!(play.seen.job(&old).is_none(), "its result is recorded");
+    assert_eq!(
+        play.seen.parts.iter().filter(|part| part.part == "inputs").count(),
+        2,
+        "a destroy may need the old ones"
+    );
+    play.ends(Outcome::Applied, |_| {}).settle();
+    assert_eq!(play.seen.parts.iter().filter(|part| part.part == "inputs").count(), 1);
+}
+
+#[test]
+fn a_plan_waits_for_a_person_who_approves_exactly_that_plan() {
+    let mut play = Play::simple().with("approval", json!("Manual"));
+    play.settle();
+    assert_eq!((play.phase(), play.run().action), (WorkspacePhase::Planning, Action::Plan));
+    play.ends(Outcome::Planned, |_| {}).settle();
+    assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval);
+    assert!(
+        play.message().contains("plan-1") && play.message().contains("opctl tf approve network"),
+        "{}",
+        play.message()
+    );
+    play.annotate("infra.opr8r/approve", "plan-0").settle();
+    assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval, "that was another plan");
+    play.annotate("infra.opr8r/approve", "plan-1").settle();
+    assert_eq!((play.run().action, play.run().plan.as_deref()), (Action::Apply, Some("plan-1")));
+    play.ends(Outcome::Applied, |_| {}).settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+}
+
+#[test]
+fn a_changed_input_voids_an_approval() {
+    let mut play = Play::simple().with("approval", json!("Manual"));
+    play.settle();
+    play.ends(Outcome::Planned, |_| {}).settle();
+    play.annotate("infra.opr8r/approve", "plan-1");
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    assert_eq!((play.run().action, play.run().plan.as_deref()), (Action::Plan, None));
+}
+
+#[test]
+fn a_plan_that_was_discarded_comes_again_only_when_asked_for() {
+    let mut play = Play::simple().with("approval", json!("Manual"));
+    play.settle();
+    play.ends(Outcome::Planned, |_| {}).settle();
+    play.annotate("infra.opr8r/discard", "plan-1").settle();
+    assert_eq!(play.reason(), "PlanDiscarded");
+    play.annotate("infra.opr8r/approve", "plan-1").settle();
+    assert_eq!(play.reason(), "PlanDiscarded", "who discards a plan means it");
+    play.annotate("infra.opr8r/replan", "now").settle();
+    assert_eq!((play.run().number, play.phase()), (2, WorkspacePhase::Planning));
+    play.ends(Outcome::Planned, |_| {}).settle();
+    assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval, "a request is carried out once");
+}
+
+#[test]
+fn a_plan_that_destroys_waits_under_auto_unless_destroy_and_no_other() {
+    let mut play = Play::simple().with("approval", json!("AutoUnlessDestroy"));
+    play.settle();
+    assert_eq!(play.run().action, Action::Apply);
+    play.ends(Outcome::Planned, |report| report.plan.as_mut().unwrap().destroy = 1).settle();
+    assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval);
+    assert_eq!(play.workspace.status.as_ref().unwrap().begun_inputs, None, "nothing was applied");
+}
+
+#[test]
+fn a_failed_run_is_told_with_file_and_line_and_tried_again_later_and_later() {
+    let mut play = Play::simple();
+    play.settle();
+    let fails = |play: &mut Play| {
+        let diagnostic = Diagnostic {
+            summary: "Unsupported argument".to_owned(),
+            detail: Some("An argument named \"lenght\" is not expected here.".to_owned()),
+            at: Some("main.tf:4".to_owned()),
+            ..Diagnostic::default()
+        };
+        play.ends(Outcome::Failed, |report| report.diagnostics = vec![diagnostic]).settle();
+    };
+    fails(&mut play);
+    assert_eq!((play.phase(), play.reason().as_str()), (WorkspacePhase::Failed, "RunFailed"));
+    assert!(play.message().contains("Unsupported argument (main.tf:4): An argument named"), "{}", play.message());
+    assert!(is_true(&play.workspace.status.as_ref().unwrap().conditions, STALLED));
+    play.wait(9).settle();
+    assert_eq!(play.run().number, 1);
+    play.wait(2).settle();
+    assert_eq!(play.run().number, 2);
+    fails(&mut play);
+    play.wait(19).settle();
+    assert_eq!(play.run().number, 2, "twice as long");
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    assert_eq!(play.run().number, 3, "another input need not wait");
+}
+
+#[test]
+fn failed_jobs_are_kept_by_count() {
+    let mut play = Play::simple().with("history", json!({ "failedJobs": 2 }));
+    for _ in 0..5 {
+        play.settle();
+        play.ends(Outcome::Failed, |_| {}).settle();
+        play.wait(3600);
+    }
+    assert_eq!(play.seen.jobs.iter().filter(|job| job.ended.is_some()).count(), 2);
+}
+
+#[test]
+fn a_run_whose_job_is_gone_without_a_report_is_lost_and_tried_again() {
+    let mut play = Play::simple();
+    play.settle();
+    play.seen.jobs.clear();
+    play.settle();
+    assert_eq!(play.reason(), "RunLost");
+    assert!(play.message().contains("deleted while it ran"), "{}", play.message());
+    assert!(play.workspace.status.as_ref().unwrap().begun_inputs.is_some(), "nobody knows what it did");
+    play.wait(11).settle();
+    assert_eq!(play.run().number, 2);
+}
+
+#[test]
+fn drift_is_looked_for_off_the_beat_and_told() {
+    let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
+    play.wait(530).settle();
+    assert_eq!(play.run().action, Action::Apply);
+    play.wait(140).settle();
+    assert_eq!((play.run().action, play.phase()), (Action::Check, WorkspacePhase::Ready));
+    assert!(
+        is_true(&play.workspace.status.as_ref().unwrap().conditions, READY),
+        "nothing is taken away from what is ready"
+    );
+    let differs = |report: &mut Report| {
+        report.drift = DriftReport {
+            count: 1,
+            resources: vec![ChangedResource { address: "local_file.a".to_owned(), action: "delete".to_owned() }],
+        };
+    };
+    play.ends(Outcome::Checked, differs);
+    let notes = play.decide().notes;
+    assert!(
+        notes.iter().any(|note| note.reason == "DriftDetected" && note.message.contains("local_file.a")),
+        "{notes:?}"
+    );
+    play.settle();
+    assert_eq!((play.phase(), play.run().action), (WorkspacePhase::Ready, Action::Check));
+    assert!(play.message().contains("local_file.a"), "{}", play.message());
+}
+
+#[test]
+fn drift_is_corrected_when_that_is_asked_for_and_only_once() {
+    let mut play = Play::simple().with("drift", json!({ "interval": "10m", "action": "Correct" })).applied();
+    play.wait(700).settle();
+    play.ends(Outcome::Checked, |report| report.drift.count = 1);
+    play.wait(2).settle();
+    assert_eq!(play.run().action, Action::Apply);
+    play.ends(Outcome::Applied, |_| {}).settle();
+    assert_eq!(play.workspace.status.as_ref().unwrap().drift.as_ref().unwrap().summary, "None");
+    play.wait(60).settle();
+    assert_eq!((play.run().number, play.phase()), (3, WorkspacePhase::Ready));
+}
+
+#[test]
+fn no_comparison_is_made_when_drift_is_off() {
+    let mut play = Play::simple().with("drift", json!({ "action": "Off" })).applied();
+    play.wait(1_000_000).settle();
+    assert_eq!(play.run().number, 1);
+}
+
+#[test]
+fn who_waits_for_a_turn_says_so_and_starts_nothing() {
+    let mut play = Play::simple();
+    assert_eq!(wants_turn(&play.workspace, &play.seen, play.now), Some(Class::Run));
+    play.seen.turn = false;
+    assert!(play.settle().is_empty());
+    assert_eq!((play.phase(), play.reason().as_str()), (WorkspacePhase::Pending, "WaitingForTurn"));
+}
+
+fn lock(alive: bool, expires_in: i64) -> LockSeen {
+    let start: Timestamp = START.parse().unwrap();
+    let resource = kube::api::ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&());
+    LockSeen {
+        target: Target { resource, namespace: Some("infra".to_owned()), name: "lock".to_owned(), uid: "l".to_owned() },
+        version: Some("7".to_owned()),
+        holder: "pod-1".to_owned(),
+        since: None,
+        expires_at: Some(start + SignedDuration::from_secs(expires_in)),
+        is_alive: alive,
+    }
+}
+
+#[test]
+fn a_lock_is_taken_away_only_when_it_is_expired_and_its_holder_is_gone() {
+    for (alive, expires_in, taken) in [(true, -5, false), (false, 30, false), (true, 30, false), (false, -5, true)] {
+        let mut play = Play::simple();
+        play.seen.lock = Some(lock(alive, expires_in));
+        let writes = play.pass();
+        assert_eq!(writes == ["delete Lease infra/lock"], taken, "{alive} {expires_in}: {writes:?}");
+        assert_eq!(play.reason(), "StateLocked");
+        play.settle();
+        assert_eq!(play.workspace.status.as_ref().unwrap().run.is_some(), taken);
+    }
+}
+
+#[test]
+fn a_person_takes_a_lock_away_by_naming_its_holder() {
+    let mut play = Play::simple();
+    play.seen.lock = Some(lock(true, 30));
+    play.annotate("infra.opr8r/unlock", "somebody-else").settle();
+    assert_eq!(play.reason(), "StateLocked");
+    assert!(play.message().contains("pod-1 holds the lock"), "{}", play.message());
+    assert_eq!(play.annotate("infra.opr8r/unlock", "pod-1").pass(), ["delete Lease infra/lock"]);
+}
+
+#[test]
+fn nothing_starts_while_suspended_and_what_runs_ends() {
+    let mut play = Play::simple();
+    play.settle();
+    play = play.with("suspend", json!(true));
+    play.settle();
+    assert_eq!(play.phase(), WorkspacePhase::Applying);
+    play.ends(Outcome::Failed, |_| {}).wait(100).settle();
+    assert_eq!((play.phase(), play.run().number), (WorkspacePhase::Suspended, 1));
+}
+
+#[test]
+fn a_dependency_that_is_not_ready_is_waited_for_by_name() {
+    let mut play = Play::simple();
+    play.seen.waits_for = vec!["TerraformWorkspace vpc to be ready".to_owned()];
+    assert!(play.settle().is_empty());
+    assert_eq!(play.message(), "Waiting for TerraformWorkspace vpc to be ready.");
+}
+
+#[test]
+fn what_is_applied_stays_ready_when_a_dependency_is_not() {
+    let mut play = Play::simple().applied();
+    play.seen.waits_for = vec!["TerraformWorkspace vpc to be ready".to_owned()];
+    play.settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    assert_eq!((play.reason().as_str(), play.run().number), ("DependencyNotReady", 1));
+}
+
+#[test]
+fn an_input_that_cannot_be_used_is_told_with_its_field() {
+    let mut play = Play::of(json!({ "module": { "builtin": "nothing" } }));
+    assert!(play.settle().is_empty());
+    assert_eq!((play.phase(), play.reason().as_str()), (WorkspacePhase::Failed, "InvalidSpec"));
+    assert!(play.message().starts_with("spec.module.builtin"), "{}", play.message());
+}
+
+#[test]
+fn a_deletion_destroys_from_the_inputs_that_were_applied_even_when_others_are_wanted_by_now() {
+    let mut play = Play::simple().applied();
+    let applied = play.run().inputs.clone();
+    play.seen.inputs = Err(render::inputs(
+        &Play::of(json!({ "module": { "configMapRef": { "name": "gone" } } })).workspace.spec,
+        &Sources::new(),
+    )
+    .unwrap_err());
+    play.delete().settle();
+    assert_eq!(
+        (play.run().action, &play.run().inputs, play.phase()),
+        (Action::Destroy, &applied, WorkspacePhase::Deleting)
+    );
+    play.ends(Outcome::Destroyed, |_| {});
+    let writes = play.settle();
+    assert_eq!(writes.last().unwrap(), &format!("remove finalizer {FINALIZER}"), "{writes:?}");
+    assert!(
+        play.seen.jobs.is_empty() && play.seen.parts.iter().all(|part| part.part == "outputs"),
+        "{:?}",
+        play.seen.parts
+    );
+}
+
+#[test]
+fn a_workspace_that_never_began_goes_at_once() {
+    let mut play = Play::of(json!({ "module": { "builtin": "nothing" } }));
+    play.settle();
+    assert_eq!(play.delete().settle().last().unwrap(), &format!("remove finalizer {FINALIZER}"));
+}
+
+#[test]
+fn a_module_without_resources_has_no_state_and_goes_at_once() {
+    let mut play = Play::simple();
+    play.settle();
+    play.ends(Outcome::Unchanged, |report| report.state = None).settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+    let writes = play.delete().settle();
+    assert_eq!(writes.last(), Some(&format!("remove finalizer {FINALIZER}")), "{writes:?}");
+}
+
+#[test]
+fn a_deletion_waits_for_the_run_that_is_under_way() {
+    let mut play = Play::simple();
+    play.settle();
+    assert!(play.delete().settle().is_empty());
+    assert!(play.message().contains("is still under way"), "{}", play.message());
+    play.ends(Outcome::Applied, |_| {}).settle();
+    assert_eq!(play.run().action, Action::Destroy);
+}
+
+#[test]
+fn no_state_after_an_apply_began_is_not_nothing_to_do() {
+    let mut play = Play::simple();
+    play.settle();
+    play.seen.jobs.clear();
+    play.settle();
+    play.delete().settle();
+    assert_eq!(play.reason(), "DestroyBlocked");
+    assert!(play.message().contains("there is no state") && play.message().contains("Retain"), "{}", play.message());
+    play = play.with("deletionPolicy", json!("Retain"));
+    let notes = &mut Vec::new();
+    for _ in 0..10 {
+        notes.extend(play.decide().notes);
+        play.pass();
+    }
+    assert!(notes.iter().any(|note| note.reason == "Retained" && note.message.contains("no state")), "{notes:?}");
+}
+
+#[test]
+fn a_state_that_is_gone_is_told_and_nothing_is_made_anew_unless_asked_for() {
+    let mut play = Play::simple().applied();
+    play.seen.parts.retain(|part| !part.target.name.contains("-state"));
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    assert_eq!((play.reason().as_str(), play.run().number), ("StateMissing", 1));
+    play.annotate("infra.opr8r/replan", "anew").settle();
+    assert_eq!(play.run().number, 2);
+}
+
+#[test]
+fn a_suspended_workspace_is_not_let_go_under_force() {
+    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
+    play = play.with("suspend", json!(true));
+    assert!(play.delete().settle().is_empty());
+    assert!(play.message().contains("spec.suspend"), "{}", play.message());
+}
+
+#[test]
+fn a_destroy_that_fails_is_tried_again_under_destroy_and_let_go_under_force() {
+    let failed = |policy: &str| {
+        let mut play = Play::simple().with("deletionPolicy", json!(policy)).applied();
+        play.delete().settle();
+        play.ends(Outcome::Failed, |_| {});
+        let writes = play.settle();
+        (play, writes)
+    };
+    let (mut play, writes) = failed("Destroy");
+    assert!(!writes.iter().any(|write| write.starts_with("remove finalizer")), "{writes:?}");
+    assert_eq!(play.reason(), "DestroyFailed");
+    play.wait(3600).settle();
+    assert_eq!((play.run().number, play.run().action), (3, Action::Destroy));
+    let (play, writes) = failed("Force");
+    assert!(writes.iter().any(|write| write.starts_with("remove finalizer")), "{writes:?}");
+    let left: Vec<&str> = play.seen.parts.iter().map(|part| part.target.name.as_str()).collect();
+    assert!(
+        left.iter().any(|name| name.ends_with("-state")) && left.iter().any(|name| name.contains("-in-")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn retain_leaves_what_was_made_with_its_state_and_says_so() {
+    let mut play = Play::simple().with("deletionPolicy", json!("Retain")).applied();
+    play.delete();
+    let mut notes = Vec::new();
+    for _ in 0..10 {
+        notes.extend(play.decide().notes);
+        play.pass();
+    }
+    let note = notes.iter().find(|note| note.reason == "Retained").unwrap();
+    assert!(note.message.contains("2 resources") && note.message.contains("-state"), "{}", note.message);
+    assert!(play.seen.parts.iter().any(|part| part.target.name.ends_with("-state")));
+}
+
+#[test]
+fn others_that_depend_on_it_are_destroyed_first() {
+    let mut play = Play::simple().applied();
+    play.seen.dependants = vec!["app".to_owned()];
+    assert!(play.delete().settle().is_empty());
+    assert!(play.message().contains("TerraformWorkspace app"), "{}", play.message());
+    play.seen.dependants.clear();
+    play.settle();
+    assert_eq!(play.run().action, Action::Destroy);
+}

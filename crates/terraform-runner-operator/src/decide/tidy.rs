@@ -1,0 +1,76 @@
+//! What is kept in order beside the runs: the Secret with the outputs; Jobs, inputs and plans that nobody needs any more.
+
+use std::collections::BTreeSet;
+
+use opcore::Write;
+use opcore::plan::{Delete, Dependants, Target};
+
+use crate::api::v1alpha1::{TerraformWorkspace, TerraformWorkspaceStatus};
+use crate::observe::{JobEnd, JobSeen, Seen};
+use crate::render;
+
+/// The Secret with the outputs, as they were last told; others that had them go.
+pub(super) fn outputs(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    status: &mut TerraformWorkspaceStatus,
+) -> Vec<Write> {
+    let Some(outputs) = seen.outputs.as_ref().filter(|_| status.last_applied.is_some()) else { return Vec::new() };
+    let name = render::outputs_name(workspace);
+    status.outputs = render::statuses(workspace, outputs);
+    status.outputs_secret = Some(name.clone());
+    let old = seen.parts.iter().filter(|part| part.part == "outputs" && part.target.name != name);
+    let old = old.map(|part| delete(part.target.clone()));
+    Write::apply(&render::outputs_secret(workspace, outputs)).into_iter().chain(old).collect()
+}
+
+/// Jobs whose result is recorded, and inputs that no run and no destroy needs any more.
+pub(super) fn leftovers(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWorkspaceStatus) -> Vec<Write> {
+    let mut writes = Vec::new();
+    // What is recorded must be published before the evidence goes.
+    let published = workspace.status.as_ref();
+    if published.and_then(|published| published.run.as_ref()) != status.run.as_ref() {
+        return writes;
+    }
+    let current = status.run.as_ref().map(|run| run.job.as_str());
+    let mut over: Vec<&JobSeen> = seen.jobs.iter().filter(|job| job.ended.is_some() && !job.deleting).collect();
+    over.sort_by_key(|job| std::cmp::Reverse(job.made_at));
+    let keep = usize::try_from(workspace.spec.history.failed_jobs).unwrap_or_default();
+    let mut failed = 0;
+    for job in over {
+        let has_failed = matches!(job.ended, Some(JobEnd::Failed(_)));
+        failed += usize::from(has_failed);
+        let kept = Some(job.target.name.as_str()) == current || (has_failed && failed <= keep);
+        if !kept {
+            writes.push(delete(job.target.clone()));
+        }
+    }
+    let names = render::names(workspace);
+    let needed: BTreeSet<&str> = [
+        status.run.as_ref().filter(|run| !run.is_over()).map(|run| run.inputs.as_str()),
+        status.begun_inputs.as_deref(),
+        status.last_applied.as_ref().map(|applied| applied.hash.as_str()),
+        status.plan.as_ref().filter(|plan| plan.needs_approval).map(|plan| plan.inputs.as_str()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let begins: Vec<String> = needed.iter().map(|hash| names.inputs_chunk(hash, 0)).collect();
+    let is_needed = |name: &str| begins.iter().any(|first| name.starts_with(first.trim_end_matches('0')));
+    let inputs = seen.parts.iter().filter(|part| part.part == "inputs" && !is_needed(&part.target.name));
+    writes.extend(inputs.map(|part| delete(part.target.clone())));
+    // A plan holds what it plans in the clear.
+    let is_needed = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && !plan.discarded)
+        || status.run.as_ref().is_some_and(|run| !run.is_over());
+    let plans = seen.parts.iter().filter(|part| !is_needed && is_of_plan(&names.plan(), &part.target.name));
+    writes.extend(plans.map(|part| delete(part.target.clone())));
+    writes
+}
+
+fn is_of_plan(plan: &str, name: &str) -> bool {
+    name.strip_prefix(plan).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+pub(super) fn delete(target: Target) -> Write {
+    Write::Delete(Delete { target, resource_version: None, dependants: Dependants::Background })
+}

@@ -1,0 +1,287 @@
+//! What a workspace wants next: a run, or nothing for the time being.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use opcore::conditions::Summary;
+use opcore::duration::Span;
+
+use crate::api::v1alpha1::{
+    APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, DriftAction, Outcome, PlanStatus, REPLAN_ANNOTATION,
+    SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+};
+use crate::observe::Seen;
+use crate::render;
+use crate::run::names;
+
+/// Where a workspace stands, and when time alone changes that.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    /// In one word.
+    pub phase: WorkspacePhase,
+    /// In the terms of the conditions.
+    pub summary: Summary,
+    /// When to look again.
+    pub next: Option<Timestamp>,
+}
+
+/// A run that a workspace wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// What it does.
+    pub action: Action,
+    /// The inputs.
+    pub inputs: String,
+    /// The approved plan.
+    pub plan: Option<String>,
+}
+
+/// What a workspace wants next.
+#[derive(Clone, Debug)]
+pub(super) enum Want {
+    /// A run.
+    Run(Wish),
+    /// Nothing, for this reason.
+    Nothing(Standing),
+}
+
+impl Standing {
+    pub(super) fn new(phase: WorkspacePhase, summary: Summary) -> Self {
+        Self { phase, summary, next: None }
+    }
+
+    pub(super) fn until(mut self, moment: Option<Timestamp>) -> Self {
+        self.next = moment;
+        self
+    }
+
+    /// What it depends on is not ready.
+    pub(super) fn waiting(seen: &Seen) -> Self {
+        let message = format!("Waiting for {}.", seen.waits_for.join(", and "));
+        Self::new(WorkspacePhase::Pending, Summary::reconciling("DependencyNotReady", message))
+    }
+
+    /// A run is under way.
+    pub(super) fn running(status: &TerraformWorkspaceStatus) -> Self {
+        let Some(run) = &status.run else {
+            return Self::new(WorkspacePhase::Pending, Summary::reconciling("Pending", "Nothing has begun."));
+        };
+        let (phase, reason, words) = match run.action {
+            Action::Plan => (WorkspacePhase::Planning, "Planning", "plans"),
+            Action::Apply => (WorkspacePhase::Applying, "Applying", "applies"),
+            Action::Check => (status.phase, "Checking", "compares reality with the state"),
+            Action::Destroy => (WorkspacePhase::Deleting, "Destroying", "destroys"),
+        };
+        Self::new(phase, Summary::reconciling(reason, format!("Job {} {words}.", run.job)))
+    }
+}
+
+/// The request for a new plan, if there is one.
+pub(super) fn replan(workspace: &TerraformWorkspace) -> Option<&str> {
+    annotation(workspace, REPLAN_ANNOTATION)
+}
+
+pub(super) fn annotation<'a>(workspace: &'a TerraformWorkspace, key: &str) -> Option<&'a str> {
+    workspace.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty())
+}
+
+/// Whether no further run is to start, and why.
+pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> {
+    if workspace.spec.suspend {
+        return Some("spec.suspend is true");
+    }
+    (annotation(workspace, SUSPEND_ANNOTATION) == Some("true")).then_some("it was suspended by annotation")
+}
+
+/// Takes down what a person said about the plan that waits.
+pub(super) fn heed(workspace: &TerraformWorkspace, status: &mut TerraformWorkspaceStatus) {
+    if let Some(plan) = &mut status.plan
+        && plan.needs_approval
+        && annotation(workspace, DISCARD_ANNOTATION) == Some(&plan.id)
+    {
+        plan.discarded = true;
+    }
+}
+
+/// What a workspace wants next.
+pub(super) fn want(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    status: &TerraformWorkspaceStatus,
+    now: Timestamp,
+) -> Want {
+    if let Some(run) = status.run.as_ref().filter(|run| !run.is_over()) {
+        let mut standing = Standing::running(status);
+        if let Some(trouble) = &seen.pod_trouble {
+            standing.summary = Summary::reconciling("PodNotStarting", format!("Job {}: {trouble}.", run.job));
+        }
+        return Want::Nothing(standing);
+    }
+    if let Some(why) = suspended(workspace) {
+        let summary = Summary::reconciling("Suspended", format!("No run starts: {why}."));
+        return Want::Nothing(Standing::new(WorkspacePhase::Suspended, summary));
+    }
+    if let Some(circle) = &seen.circle {
+        let message = format!("spec.dependsOn: these workspaces wait for each other: {circle}.");
+        return Want::Nothing(Standing::new(WorkspacePhase::Failed, Summary::stalled("DependencyCycle", message)));
+    }
+    let inputs = match &seen.inputs {
+        Err(problem) if !problem.may_come => {
+            let summary = Summary::stalled("InvalidSpec", problem.to_string());
+            return Want::Nothing(Standing::new(WorkspacePhase::Failed, summary));
+        }
+        // An input may be what a dependency has yet to make.
+        Err(_) if !seen.waits_for.is_empty() => return Want::Nothing(Standing::waiting(seen)),
+        Err(problem) => {
+            let summary = Summary::stalled("InputNotFound", problem.to_string());
+            return Want::Nothing(Standing::new(WorkspacePhase::Pending, summary));
+        }
+        Ok(inputs) => &inputs.hash,
+    };
+    let asked_anew = replan(workspace).is_some_and(|token| status.handled.replan.as_deref() != Some(token));
+    let from_scratch = || Want::Run(Wish { action: first_action(workspace), inputs: inputs.clone(), plan: None });
+    if asked_anew {
+        return from_scratch();
+    }
+    if let Some(standing) = state_is_gone(workspace, seen, status) {
+        return Want::Nothing(standing);
+    }
+    if let Some(plan) = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs) {
+        return of_person(workspace, plan);
+    }
+    let failed = status.failures > 0 && status.run.as_ref().is_some_and(|run| run.inputs == *inputs);
+    if failed {
+        return match status.retry_at {
+            Some(at) if at > now => Want::Nothing(failure(status).until(Some(at))),
+            _ => from_scratch(),
+        };
+    }
+    let Some(applied) = status.last_applied.as_ref().filter(|applied| applied.hash == *inputs) else {
+        return from_scratch();
+    };
+    let drift = workspace.spec.drift;
+    let differs = status.drift.as_ref().is_some_and(|found| found.count > 0 && found.checked_at > applied.time);
+    if differs && drift.action == DriftAction::Correct {
+        return from_scratch();
+    }
+    if drift.action == DriftAction::Off {
+        return Want::Nothing(ready(status));
+    }
+    let last = status.drift.as_ref().map_or(applied.time, |found| found.checked_at.max(applied.time));
+    let due = off_beat(drift.interval, &workspace.uid().unwrap_or_default()).after(last);
+    if due <= now {
+        return Want::Run(Wish { action: Action::Check, inputs: inputs.clone(), plan: None });
+    }
+    Want::Nothing(ready(status).until(Some(due)))
+}
+
+/// A state that there was is no longer there: whoever plans without it makes everything once more.
+fn state_is_gone(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWorkspaceStatus) -> Option<Standing> {
+    let known = status.state.as_ref().filter(|_| workspace.spec.backend.custom.is_none())?;
+    if seen.has_state(&render::names(workspace)) {
+        return None;
+    }
+    let message = format!(
+        "Secret {} with the state is gone: what was made is not known any more. Restore it, or, if everything is to be made anew, ask for that: opctl tf replan {}.",
+        known.secret,
+        workspace.name_any()
+    );
+    Some(Standing::new(WorkspacePhase::Failed, Summary::stalled("StateMissing", message)))
+}
+
+/// How it begins: with a plan for a person, or with a plan that is applied at once.
+fn first_action(workspace: &TerraformWorkspace) -> Action {
+    match workspace.spec.approval {
+        Approval::Manual => Action::Plan,
+        Approval::Auto | Approval::AutoUnlessDestroy => Action::Apply,
+    }
+}
+
+/// Whether a plan waits for a person, under the approval that is asked for now.
+fn waits(workspace: &TerraformWorkspace, plan: &PlanStatus) -> bool {
+    plan.needs_approval
+        && match workspace.spec.approval {
+            Approval::Auto => false,
+            Approval::Manual => true,
+            Approval::AutoUnlessDestroy => plan.destroy > 0,
+        }
+}
+
+/// A plan waits: what did the person say?
+fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Want {
+    let name = workspace.name_any();
+    if plan.discarded {
+        let message = format!(
+            "Plan {} was discarded. Change the inputs, or ask for a new plan: opctl tf replan {name}.",
+            plan.id
+        );
+        return Want::Nothing(Standing::new(WorkspacePhase::Pending, Summary::stalled("PlanDiscarded", message)));
+    }
+    if annotation(workspace, APPROVE_ANNOTATION) == Some(&plan.id) {
+        return Want::Run(Wish { action: Action::Apply, inputs: plan.inputs.clone(), plan: Some(plan.id.clone()) });
+    }
+    let message = format!(
+        "Plan {} ({}) waits for approval. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.",
+        plan.id, plan.summary
+    );
+    Want::Nothing(Standing::new(WorkspacePhase::AwaitingApproval, Summary::reconciling("AwaitingApproval", message)))
+}
+
+fn ready(status: &TerraformWorkspaceStatus) -> Standing {
+    // A state that is encrypted tells no number.
+    let known = status.state.as_ref().filter(|state| state.resources >= 0);
+    let resources = known.map(|state| match state.resources {
+        1 => "one resource".to_owned(),
+        count => format!("{count} resources"),
+    });
+    let mut message = match resources {
+        Some(resources) => format!("Applied: {resources}."),
+        None => "Applied.".to_owned(),
+    };
+    if let Some(drift) = status.drift.as_ref().filter(|drift| drift.count > 0) {
+        let named: Vec<&str> = drift.resources.iter().take(3).map(|resource| resource.address.as_str()).collect();
+        message = format!("{message} Reality differs from the state in {}: {}.", drift.summary, named.join(", "));
+    }
+    Standing::new(WorkspacePhase::Ready, Summary::ready("Applied", message))
+}
+
+/// The last run failed.
+pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Standing {
+    let run = status.run.as_ref();
+    let (reason, what) = match run.and_then(|run| run.outcome) {
+        Some(Outcome::TimedOut) => ("RunTimedOut", "took longer than spec.timeouts allows"),
+        Some(Outcome::Interrupted) => ("RunInterrupted", "was asked to stop"),
+        Some(Outcome::Locked) => ("StateLocked", "found the state locked"),
+        Some(Outcome::Lost) => ("RunLost", "ended without a report"),
+        _ => ("RunFailed", "failed"),
+    };
+    let job = run.map_or_else(|| "The run".to_owned(), |run| format!("Job {}", run.job));
+    let errors = status.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
+    let mut message = match (status.diagnostics.first(), errors.count()) {
+        (Some(first), 0 | 1) => format!("{job} {what}: {}", words(first)),
+        (Some(first), several) => format!("{job} {what} with {several} errors, first: {}", words(first)),
+        (None, _) => format!("{job} {what}."),
+    };
+    if let Some(at) = status.retry_at {
+        message = format!("{message} It is tried again at {at:.0}.");
+    }
+    Standing::new(WorkspacePhase::Failed, Summary::stalled(reason, message))
+}
+
+/// A diagnostic in a sentence, with the place that it is about.
+pub(super) fn words(diagnostic: &crate::api::v1alpha1::Diagnostic) -> String {
+    let mut words = diagnostic.summary.trim_end_matches('.').to_owned();
+    let place: Vec<&str> = [diagnostic.at.as_deref(), diagnostic.address.as_deref()].into_iter().flatten().collect();
+    if !place.is_empty() {
+        words = format!("{words} ({})", place.join(", "));
+    }
+    match diagnostic.detail.as_deref().map(str::trim).filter(|detail| !detail.is_empty()) {
+        Some(detail) => format!("{words}: {}.", detail.trim_end_matches('.')),
+        None => format!("{words}."),
+    }
+}
+
+/// An interval that is up to a tenth shorter or longer, always the same for one workspace.
+fn off_beat(interval: Span, uid: &str) -> Span {
+    let digits = u32::from_str_radix(&names::short(&[uid, "drift"]), 16).unwrap_or_default();
+    interval.scaled(0.9 + 0.2 * f64::from(digits) / f64::from(u32::MAX))
+}

@@ -1,0 +1,314 @@
+//! What is measured of workspaces and their runs, beyond what every operator measures of its objects.
+//!
+//! Those that name workspaces have few values each, and go with them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use opcore::duration::Span;
+use opcore::metrics::{Kind, Metric, Metrics};
+use opcore::queue::Key;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
+
+use crate::api::v1alpha1::{TerraformWorkspaceStatus, WorkspacePhase};
+use crate::slots::{Class, Slots};
+
+/// Runs that are over.
+pub const RUNS: Metric = Metric {
+    name: "opcore_terraform_runs_total",
+    kind: Kind::Counter,
+    labels: &["action", "outcome"],
+    help: "Runs that are over, by what they did (plan, apply, check, destroy) and how they ended.",
+};
+/// How long runs took.
+pub const RUN_SECONDS: Metric = Metric {
+    name: "opcore_terraform_run_duration_seconds",
+    kind: Kind::Histogram,
+    labels: &["action"],
+    help: "How long runs took, from the decision to the end, with the start of their pods.",
+};
+/// Runs under way.
+pub const ACTIVE: Metric = Metric {
+    name: "opcore_terraform_runs_active",
+    kind: Kind::Gauge,
+    labels: &["class"],
+    help: "Runs under way: run, or check for comparisons with reality.",
+};
+/// Workspaces that wait for a turn.
+pub const WAITING: Metric = Metric {
+    name: "opcore_terraform_runs_waiting",
+    kind: Kind::Gauge,
+    labels: &["class"],
+    help: "Workspaces that wait for a turn, since as many runs as may are under way: run, or check.",
+};
+/// Where workspaces stand.
+pub const PHASE: Metric = Metric {
+    name: "opcore_terraform_workspace_phase",
+    kind: Kind::Gauge,
+    labels: &["namespace", "name", "phase"],
+    help: "1 for the phase that a workspace is in now: in AwaitingApproval a plan waits for a person.",
+};
+/// Runs in a row that failed.
+pub const FAILURES: Metric = Metric {
+    name: "opcore_terraform_workspace_failures",
+    kind: Kind::Gauge,
+    labels: &["namespace", "name"],
+    help: "Runs of a workspace in a row that failed.",
+};
+/// Resources that differ.
+pub const DRIFTED: Metric = Metric {
+    name: "opcore_terraform_workspace_drifted_resources",
+    kind: Kind::Gauge,
+    labels: &["namespace", "name"],
+    help: "Resources of a workspace in which reality was last found to differ from the state.",
+};
+/// All metrics of this operator's own.
+pub const ALL: &[Metric] = &[RUNS, RUN_SECONDS, ACTIVE, WAITING, PHASE, FAILURES, DRIFTED];
+
+/// From a second to an hour.
+const BUCKETS: [f64; 13] = [1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0];
+const PHASES: [WorkspacePhase; 8] = [
+    WorkspacePhase::Pending,
+    WorkspacePhase::Planning,
+    WorkspacePhase::AwaitingApproval,
+    WorkspacePhase::Applying,
+    WorkspacePhase::Ready,
+    WorkspacePhase::Failed,
+    WorkspacePhase::Suspended,
+    WorkspacePhase::Deleting,
+];
+
+/// The metrics of this operator's own.
+pub struct Measures {
+    runs: IntCounterVec,
+    run_seconds: HistogramVec,
+    phase: IntGaugeVec,
+    failures: IntGaugeVec,
+    drifted: IntGaugeVec,
+    /// The last run of each workspace that was counted: a status that could not be written is decided again.
+    counted: Mutex<HashMap<Key, i64>>,
+}
+
+impl Measures {
+    /// Makes and registers them.
+    ///
+    /// # Errors
+    ///
+    /// Never in practice: names and labels are fixed, and one process has one operator.
+    pub fn new(metrics: &Metrics, slots: &Arc<Slots>) -> Result<Self, prometheus::Error> {
+        let histogram = HistogramOpts::from(Opts::from(&RUN_SECONDS)).buckets(BUCKETS.to_vec());
+        let gauge = |metric: &Metric| IntGaugeVec::new(metric.into(), metric.labels);
+        let measures = Self {
+            runs: IntCounterVec::new((&RUNS).into(), RUNS.labels)?,
+            run_seconds: HistogramVec::new(histogram, RUN_SECONDS.labels)?,
+            phase: gauge(&PHASE)?,
+            failures: gauge(&FAILURES)?,
+            drifted: gauge(&DRIFTED)?,
+            counted: Mutex::default(),
+        };
+        let registry = metrics.registry();
+        registry.register(Box::new(measures.runs.clone()))?;
+        registry.register(Box::new(measures.run_seconds.clone()))?;
+        registry.register(Box::new(measures.phase.clone()))?;
+        registry.register(Box::new(measures.failures.clone()))?;
+        registry.register(Box::new(measures.drifted.clone()))?;
+        registry.register(Box::new(Turns {
+            slots: slots.clone(),
+            active: gauge(&ACTIVE)?,
+            waiting: gauge(&WAITING)?,
+        }))?;
+        Ok(measures)
+    }
+
+    /// A workspace with this old status is about to have this new one.
+    pub fn show(
+        &self,
+        key: &Key,
+        old: Option<&TerraformWorkspaceStatus>,
+        new: &TerraformWorkspaceStatus,
+        now: Timestamp,
+    ) {
+        let [namespace, name] = labels(key);
+        for phase in PHASES {
+            let labels = [namespace, name, &format!("{phase:?}")];
+            if phase == new.phase {
+                self.phase.with_label_values(&labels).set(1);
+            } else {
+                // What was never set is not there to be removed.
+                let _ = self.phase.remove_label_values(&labels);
+            }
+        }
+        self.failures.with_label_values(&[namespace, name]).set(new.failures.into());
+        // A comparison that failed does not say that nothing differs any more.
+        let known = new.drift.as_ref().filter(|drift| drift.summary != "Unknown");
+        if known.is_some() || new.drift.is_none() {
+            self.drifted.with_label_values(&[namespace, name]).set(known.map_or(0, |drift| drift.count));
+        }
+        self.count(key, old, new, now);
+    }
+
+    /// Counts the run that ended just now, if one did.
+    fn count(&self, key: &Key, old: Option<&TerraformWorkspaceStatus>, new: &TerraformWorkspaceStatus, now: Timestamp) {
+        let Some(record) = new.history.first() else { return };
+        let mut counted = self.counted();
+        let known = old.and_then(|old| old.history.first()).map(|record| record.number);
+        let known = known.max(counted.get(key).copied());
+        if known.is_some_and(|known| known >= record.number) {
+            return;
+        }
+        counted.insert(key.clone(), record.number);
+        let action = record.action.word();
+        self.runs.with_label_values(&[action, &format!("{:?}", record.outcome)]).inc();
+        let took = Span::between(record.started_at, now).as_duration().as_secs_f64();
+        self.run_seconds.with_label_values(&[action]).observe(took);
+    }
+
+    /// A workspace is gone.
+    pub fn forget(&self, key: &Key) {
+        let [namespace, name] = labels(key);
+        for phase in PHASES {
+            let _ = self.phase.remove_label_values(&[namespace, name, &format!("{phase:?}")]);
+        }
+        let _ = self.failures.remove_label_values(&[namespace, name]);
+        let _ = self.drifted.remove_label_values(&[namespace, name]);
+        self.counted().remove(key);
+    }
+
+    fn counted(&self) -> MutexGuard<'_, HashMap<Key, i64>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn labels(key: &Key) -> [&str; 2] {
+    [key.namespace.as_deref().unwrap_or_default(), &key.name]
+}
+
+/// Whose turn it is changes all the time: it is counted when someone asks.
+struct Turns {
+    slots: Arc<Slots>,
+    active: IntGaugeVec,
+    waiting: IntGaugeVec,
+}
+
+impl Collector for Turns {
+    fn desc(&self) -> Vec<&Desc> {
+        self.active.desc().into_iter().chain(self.waiting.desc()).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        for (class, word) in [(Class::Run, "run"), (Class::Check, "check")] {
+            let (active, waiting) = self.slots.count(class);
+            for (gauge, count) in [(&self.active, active), (&self.waiting, waiting)] {
+                gauge.with_label_values(&[word]).set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        }
+        self.active.collect().into_iter().chain(self.waiting.collect()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::slots::Limits;
+
+    const END: &str = "2026-01-01T00:00:03.5Z";
+
+    fn measures() -> (Measures, Metrics, Arc<Slots>) {
+        let metrics = Metrics::new(opcore::build_info!()).unwrap();
+        let slots = Arc::new(Slots::new(Limits { runs: 1, checks: 1 }));
+        (Measures::new(&metrics, &slots).unwrap(), metrics, slots)
+    }
+
+    fn key() -> Key {
+        Key { namespace: Some("infra".to_owned()), name: "network".to_owned() }
+    }
+
+    fn status(value: Value) -> TerraformWorkspaceStatus {
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// A status after so many runs, the last of which ended so.
+    fn after(number: i64, outcome: &str) -> TerraformWorkspaceStatus {
+        let started = "2026-01-01T00:00:00Z";
+        let record =
+            json!({ "number": number, "action": "Apply", "outcome": outcome, "startedAt": started, "duration": "4s" });
+        status(json!({ "phase": "Ready", "history": [record] }))
+    }
+
+    /// The values of this operator's own metrics that are not zero, without those of buckets.
+    fn lines(metrics: &Metrics) -> Vec<String> {
+        let text = metrics.text();
+        let lines = text.lines().filter(|line| line.starts_with("opcore_terraform") && !line.contains("_bucket"));
+        lines.filter(|line| !line.ends_with(" 0")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_run_is_counted_once_although_its_end_is_decided_twice_and_not_by_a_successor() {
+        let (measures, metrics, _) = measures();
+        let (old, new) = (after(1, "Failed"), after(2, "Applied"));
+        for _ in 0..2 {
+            measures.show(&key(), Some(&old), &new, END.parse().unwrap());
+        }
+        measures.show(&key(), Some(&new), &new, END.parse().unwrap());
+        let counted = [
+            r#"opcore_terraform_run_duration_seconds_sum{action="apply"} 3.5"#,
+            r#"opcore_terraform_run_duration_seconds_count{action="apply"} 1"#,
+            r#"opcore_terraform_runs_total{action="apply",outcome="Applied"} 1"#,
+        ];
+        assert_eq!(lines(&metrics)[..3], counted);
+        let (successor, metrics, _) = self::measures();
+        successor.show(&key(), Some(&new), &new, END.parse().unwrap());
+        assert_eq!(
+            lines(&metrics),
+            [r#"opcore_terraform_workspace_phase{name="network",namespace="infra",phase="Ready"} 1"#]
+        );
+    }
+
+    #[test]
+    fn where_a_workspace_stands_is_shown_and_all_its_series_go_with_it() {
+        let (measures, metrics, _) = measures();
+        let show = |value: Value| measures.show(&key(), None, &status(value), END.parse().unwrap());
+        show(json!({ "phase": "Failed", "failures": 3 }));
+        show(
+            json!({ "phase": "AwaitingApproval", "drift": { "checkedAt": END, "count": 2, "summary": "2 resources" } }),
+        );
+        let shown = [
+            r#"opcore_terraform_workspace_drifted_resources{name="network",namespace="infra"} 2"#,
+            r#"opcore_terraform_workspace_phase{name="network",namespace="infra",phase="AwaitingApproval"} 1"#,
+        ];
+        assert_eq!(lines(&metrics), shown);
+        measures.forget(&key());
+        assert!(!metrics.text().contains("network"), "{}", metrics.text());
+    }
+
+    #[test]
+    fn a_comparison_that_failed_does_not_say_that_nothing_differs() {
+        let (measures, metrics, _) = measures();
+        let show = |count: i64, summary: &str| {
+            let drift = json!({ "checkedAt": END, "count": count, "summary": summary });
+            measures.show(&key(), None, &status(json!({ "drift": drift })), END.parse().unwrap());
+            metrics.text().lines().any(|line| line.contains("drifted") && line.ends_with(" 1"))
+        };
+        assert!(show(1, "1 resource"));
+        assert!(show(0, "Unknown"));
+        assert!(!show(0, "None"));
+    }
+
+    #[test]
+    fn turns_are_counted_when_someone_asks() {
+        let (_measures, metrics, slots) = measures();
+        let other = Key { name: "other".to_owned(), ..key() };
+        assert!(slots.take(&key(), Class::Check) && !slots.take(&other, Class::Run));
+        let shown =
+            [r#"opcore_terraform_runs_active{class="check"} 1"#, r#"opcore_terraform_runs_waiting{class="run"} 1"#];
+        assert_eq!(lines(&metrics), shown);
+        slots.release(&key());
+        assert!(slots.take(&other, Class::Run));
+        assert_eq!(lines(&metrics), [r#"opcore_terraform_runs_active{class="run"} 1"#]);
+    }
+}

@@ -1,0 +1,364 @@
+//! Reads: what a workspace refers to, its Jobs, its Secrets, its lock. Chooses nothing.
+
+use std::collections::BTreeMap;
+
+use futures::future::{OptionFuture, try_join_all};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, Secret};
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::{Api, Client, ResourceExt};
+use opcore::Error;
+use opcore::conditions;
+use opcore::duration::Span;
+use opcore::ownership::OWNER_LABEL;
+use opcore::plan::Target;
+
+use crate::api::v1alpha1::{TerraformWorkspace, WorkspacePhase};
+use crate::render::{self, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Source};
+use crate::run::names::Names;
+use crate::run::report::{OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
+use crate::store;
+
+/// Everything that was read for a workspace.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What the spec asks for, or why it cannot be had.
+    pub inputs: Result<Inputs, Problem>,
+    /// Its Jobs.
+    pub jobs: Vec<JobSeen>,
+    /// Why the pod of the run that is under way does not start, if it does not.
+    pub pod_trouble: Option<String>,
+    /// What the last run told.
+    pub report: Option<Report>,
+    /// The outputs, as last told.
+    pub outputs: Option<OutputValues>,
+    /// The Secrets that were made for it.
+    pub parts: Vec<PartSeen>,
+    /// The lock of the state, while someone holds it.
+    pub lock: Option<LockSeen>,
+    /// The Lease that is the lock, held or not.
+    pub lease: Option<Target>,
+    /// What it must wait for before it is planned, as clauses.
+    pub waits_for: Vec<String>,
+    /// The circle in which workspaces depend on each other, if this is one of them.
+    pub circle: Option<String>,
+    /// Workspaces that depend on it.
+    pub dependants: Vec<String>,
+    /// Whether it is its turn to run.
+    pub turn: bool,
+}
+
+/// A Job of a workspace.
+#[derive(Clone, Debug)]
+pub struct JobSeen {
+    /// Exactly which.
+    pub target: Target,
+    /// When it was made.
+    pub made_at: Option<Timestamp>,
+    /// How it ended, if it has.
+    pub ended: Option<JobEnd>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+/// How a Job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobEnd {
+    /// Well.
+    Complete,
+    /// For this reason.
+    Failed(String),
+}
+
+/// A Secret that was made for a workspace.
+#[derive(Clone, Debug)]
+pub struct PartSeen {
+    /// Exactly which.
+    pub target: Target,
+    /// What it is: `inputs`, `outputs`, `kept`.
+    pub part: String,
+    /// How many chunks there are, where it is one of several.
+    pub chunks: usize,
+}
+
+/// The lock of the state.
+#[derive(Clone, Debug)]
+pub struct LockSeen {
+    /// Exactly which Lease.
+    pub target: Target,
+    /// Its version.
+    pub version: Option<String>,
+    /// Who holds it.
+    pub holder: String,
+    /// Since when.
+    pub since: Option<Timestamp>,
+    /// When it expires unless it is renewed; never, if it does not say.
+    pub expires_at: Option<Timestamp>,
+    /// Whether the holder is a pod that still runs.
+    pub is_alive: bool,
+}
+
+impl Seen {
+    /// The Job of this name.
+    pub fn job(&self, name: &str) -> Option<&JobSeen> {
+        self.jobs.iter().find(|job| job.target.name == name)
+    }
+
+    /// How many chunks the kept inputs with this hash have, if all are there.
+    pub fn kept_inputs(&self, names: &Names, hash: &str) -> Option<usize> {
+        let has = |name: &str| self.parts.iter().find(|part| part.target.name == name);
+        let chunks = has(&names.inputs_chunk(hash, 0))?.chunks;
+        (0..chunks).all(|chunk| has(&names.inputs_chunk(hash, chunk)).is_some()).then_some(chunks)
+    }
+
+    /// Whether there is a state in the cluster.
+    pub fn has_state(&self, names: &Names) -> bool {
+        self.parts.iter().any(|part| part.target.name == names.state())
+    }
+}
+
+/// Reads everything that a decision about a workspace needs.
+pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: Timestamp) -> Result<Seen, Error> {
+    let namespace = workspace.namespace().unwrap_or_default();
+    let names = render::names(workspace);
+    let reading = Reading { client: client.clone(), namespace, names, uid: workspace.uid().unwrap_or_default() };
+    // What a run leaves behind is read after its Job: a Job that is over has told everything.
+    let jobs = reading.jobs().await?;
+    let under_way = workspace.status.iter().filter_map(|status| status.run.as_ref()).any(|run| !run.is_over());
+    let pods: OptionFuture<_> = under_way.then(|| reading.pods()).into();
+    let references = render::references(&workspace.spec);
+    let (sources, parts, lease, pods, dependencies) = futures::try_join!(
+        try_join_all(references.into_iter().map(|reference| reading.source(reference))),
+        reading.parts(),
+        reading.lease(),
+        async { pods.await.transpose() },
+        reading.dependencies(workspace),
+    )?;
+    let reported = parts.iter().any(|part| part.target.name == reading.names.report());
+    let (report, outputs) = if reported { reading.report().await? } else { (None, None) };
+    let lock = match lease.as_ref().and_then(|lease| lock_seen(lease, now)) {
+        Some(mut lock) => {
+            let pods = match &pods {
+                Some(pods) => pods.clone(),
+                None => reading.pods().await?,
+            };
+            let holds = |pod: &&Pod| pod.uid().as_deref() == Some(&lock.holder) && !has_ended(pod);
+            lock.is_alive = pods.iter().any(|pod| holds(&pod));
+            Some(lock)
+        }
+        None => None,
+    };
+    let sources: BTreeMap<Reference, Found> = sources.into_iter().collect();
+    Ok(Seen {
+        inputs: render::inputs(&workspace.spec, &sources),
+        jobs,
+        pod_trouble: pods.iter().flatten().find_map(trouble),
+        report,
+        outputs,
+        parts,
+        lock,
+        lease: lease.as_ref().map(Target::of),
+        waits_for: dependencies.waits_for,
+        circle: dependencies.circle,
+        dependants: dependencies.dependants,
+        turn: false,
+    })
+}
+
+struct Reading {
+    client: Client,
+    namespace: String,
+    names: Names,
+    uid: String,
+}
+
+#[derive(Default)]
+struct Dependencies {
+    waits_for: Vec<String>,
+    circle: Option<String>,
+    dependants: Vec<String>,
+}
+
+impl Reading {
+    fn ours(&self) -> ListParams {
+        ListParams::default().labels(&format!("{OWNER_LABEL}={}", self.uid))
+    }
+
+    async fn jobs(&self) -> Result<Vec<JobSeen>, Error> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+        Ok(jobs.list(&self.ours()).await?.items.iter().map(job_seen).collect())
+    }
+
+    async fn pods(&self) -> Result<Vec<Pod>, Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let all = pods.list(&ListParams::default().labels(&format!("{PART_LABEL}=run"))).await?;
+        let belongs = |pod: &Pod| {
+            let job = pod.owner_references().iter().find(|owner| owner.kind == "Job");
+            job.is_some_and(|job| job.name.strip_prefix(self.names.stem()).is_some_and(|rest| rest.starts_with('-')))
+        };
+        Ok(all.items.into_iter().filter(belongs).collect())
+    }
+
+    async fn source(&self, reference: Reference) -> Result<(Reference, Found), Error> {
+        let found = match reference.0 {
+            Source::Secret => {
+                let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+                let secret = secrets.get_opt(&reference.1).await?;
+                secret.map(|secret| secret.data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.0)).collect())
+            }
+            Source::ConfigMap => {
+                let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+                maps.get_opt(&reference.1).await?.map(|map| {
+                    let text = map.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
+                    text.chain(map.binary_data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.0))).collect()
+                })
+            }
+        };
+        Ok((reference, found))
+    }
+
+    async fn parts(&self) -> Result<Vec<PartSeen>, Error> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let all = secrets.list_metadata(&self.ours()).await?;
+        Ok(all.items.iter().map(part_seen).collect())
+    }
+
+    async fn report(&self) -> Result<(Option<Report>, Option<OutputValues>), Error> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok((None, None)) };
+        let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
+        // One that cannot be read is none: its run is lost, and says so.
+        let report = value(REPORT_KEY).and_then(|bytes| serde_json::from_slice(bytes).ok());
+        let outputs = value(OUTPUTS_KEY).and_then(|bytes| store::report::parse_outputs(bytes).ok());
+        Ok((report, outputs))
+    }
+
+    async fn lease(&self) -> Result<Option<Lease>, Error> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        Ok(leases.get_opt(&self.names.lease()).await?)
+    }
+
+    async fn dependencies(&self, workspace: &TerraformWorkspace) -> Result<Dependencies, Error> {
+        let deleting = workspace.metadata.deletion_timestamp.is_some();
+        if workspace.spec.depends_on.is_empty() && !deleting {
+            return Ok(Dependencies::default());
+        }
+        let workspaces: Api<TerraformWorkspace> = Api::namespaced(self.client.clone(), &self.namespace);
+        let all = workspaces.list(&ListParams::default()).await?.items;
+        let name = workspace.name_any();
+        let needs = |other: &TerraformWorkspace| other.spec.depends_on.iter().any(|needed| needed.name == name);
+        let lacks = workspace.spec.depends_on.iter().filter_map(|needed| {
+            match all.iter().find(|other| other.name_any() == needed.name) {
+                None => Some(format!("TerraformWorkspace {}, which does not exist", needed.name)),
+                Some(other) if is_ready(other) => None,
+                Some(_) => Some(format!("TerraformWorkspace {} to be ready", needed.name)),
+            }
+        });
+        Ok(Dependencies {
+            waits_for: lacks.collect(),
+            circle: circle(&name, &all),
+            dependants: all
+                .iter()
+                .filter(|other| needs(other) && other.name_any() != name)
+                .map(ResourceExt::name_any)
+                .collect(),
+        })
+    }
+}
+
+/// The circle of workspaces that this one is in.
+fn circle(name: &str, all: &[TerraformWorkspace]) -> Option<String> {
+    let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
+    let edges = all.iter().zip(&names).map(|(workspace, name)| {
+        (name.as_str(), workspace.spec.depends_on.iter().map(|needed| needed.name.as_str()).collect())
+    });
+    let path = opcore::graph::cycle(&edges.collect())?;
+    path.contains(&name).then(|| path.join(" → "))
+}
+
+fn is_ready(workspace: &TerraformWorkspace) -> bool {
+    let Some(status) = &workspace.status else { return false };
+    status.phase == WorkspacePhase::Ready
+        && status.observed_generation == workspace.metadata.generation
+        && conditions::is_true(&status.conditions, conditions::READY)
+        && workspace.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether a Job is over.
+pub(crate) fn is_over(job: &Job) -> bool {
+    ending(job).is_some()
+}
+
+fn ending(job: &Job) -> Option<JobEnd> {
+    let over = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut over = over.filter(|condition| condition.status == "True");
+    over.find_map(|condition| match condition.type_.as_str() {
+        "Complete" => Some(JobEnd::Complete),
+        "Failed" => {
+            let words = [condition.reason.as_deref(), condition.message.as_deref()];
+            Some(JobEnd::Failed(words.into_iter().flatten().collect::<Vec<_>>().join(": ")))
+        }
+        _ => None,
+    })
+}
+
+fn job_seen(job: &Job) -> JobSeen {
+    JobSeen {
+        target: Target::of(job),
+        made_at: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        ended: ending(job),
+        deleting: job.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+fn part_seen(secret: &PartialObjectMeta<Secret>) -> PartSeen {
+    let resource = kube::api::ApiResource::erase::<Secret>(&());
+    PartSeen {
+        target: Target::dynamic(&resource, secret),
+        part: secret.labels().get(PART_LABEL).cloned().unwrap_or_default(),
+        chunks: secret.annotations().get(CHUNKS_ANNOTATION).and_then(|count| count.parse().ok()).unwrap_or(1),
+    }
+}
+
+fn lock_seen(lease: &Lease, now: Timestamp) -> Option<LockSeen> {
+    let spec = lease.spec.as_ref()?;
+    let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let renewed = spec.renew_time.as_ref().or(spec.acquire_time.as_ref()).map_or(now, |time| time.0);
+    Some(LockSeen {
+        target: Target::of(lease),
+        version: lease.resource_version(),
+        holder,
+        since: spec.acquire_time.as_ref().map(|time| time.0),
+        expires_at: lasts.map(|seconds| Span::from_secs(seconds).after(renewed)),
+        is_alive: false,
+    })
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Why a pod does not start, if it does not.
+fn trouble(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let unscheduled = status.conditions.iter().flatten().find(|condition| {
+        condition.type_ == "PodScheduled" && condition.status == "False" && condition.reason.is_some()
+    });
+    if let Some(condition) = unscheduled {
+        return Some(format!("its pod waits for a node: {}", condition.message.as_deref().unwrap_or_default()));
+    }
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    containers.into_iter().find_map(waiting)
+}
+
+fn waiting(container: &ContainerStatus) -> Option<String> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason =
+        waiting.reason.as_deref().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
+    let message = waiting.message.as_deref().map(|message| format!(" ({message})")).unwrap_or_default();
+    Some(format!("container {} does not start: {reason}{message}", container.name))
+}

@@ -1,0 +1,395 @@
+//! From a spec and what it refers to, to the inputs of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::Value;
+
+use super::{CHUNKS_ANNOTATION, lasting, module, names};
+use crate::api::v1alpha1::{EnvVar, Form, KeyRef, Module, TerraformWorkspace, TerraformWorkspaceSpec, VariablesFrom};
+use crate::run::bundle::{BackendBundle, Bundle};
+use crate::store;
+
+/// Longer inputs are refused: a spec cannot hold them, and ConfigMaps that can are no place for a module of that size.
+const LARGEST: usize = 8 * 1024 * 1024;
+/// What the runner sets itself.
+const RESERVED_ENV: [&str; 7] =
+    ["TF_HTTP_", "TF_DATA_DIR", "TF_CLI_ARGS", "TF_CLI_CONFIG_FILE", "TF_RUNNER_", "TF_VAR_", "LD_"];
+
+/// An object that a spec refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A Secret.
+    Secret,
+    /// A ConfigMap.
+    ConfigMap,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+        })
+    }
+}
+
+/// An object that a spec refers to, by name.
+pub type Reference = (Source, String);
+/// What it holds; none when it does not exist.
+pub type Found = Option<BTreeMap<String, Vec<u8>>>;
+/// Everything that a spec refers to.
+pub type Sources = BTreeMap<Reference, Found>;
+
+/// The inputs of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inputs {
+    /// What stands for them.
+    pub hash: String,
+    /// The bundle, in compressed chunks.
+    pub chunks: Vec<Vec<u8>>,
+}
+
+/// Why there are no inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The field, as a path into the spec.
+    pub field: String,
+    /// A clause that says what is wrong, and the cure.
+    pub message: String,
+    /// Whether it may go away without a change of the spec.
+    pub may_come: bool,
+}
+
+impl Problem {
+    fn wrong(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into(), may_come: false }
+    }
+
+    fn missing(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into(), may_come: true }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}.", self.field, self.message)
+    }
+}
+
+/// Everything that a spec refers to.
+pub fn references(spec: &TerraformWorkspaceSpec) -> BTreeSet<Reference> {
+    let mut all = BTreeSet::new();
+    let mut refer = |source: Source, name: &str| {
+        all.insert((source, name.to_owned()));
+    };
+    if let Some(reference) = &spec.module.config_map_ref {
+        refer(Source::ConfigMap, &reference.name);
+    }
+    for from in &spec.variables_from {
+        from.secret_ref.iter().for_each(|reference| refer(Source::Secret, &reference.name));
+        from.config_map_ref.iter().for_each(|reference| refer(Source::ConfigMap, &reference.name));
+    }
+    for from in spec.env.iter().filter_map(|env| env.value_from.as_ref()) {
+        from.secret_key_ref.iter().for_each(|reference| refer(Source::Secret, &reference.name));
+        from.config_map_key_ref.iter().for_each(|reference| refer(Source::ConfigMap, &reference.name));
+    }
+    if let Some(from) = spec.backend.custom.as_ref().and_then(|custom| custom.config_from.as_ref()) {
+        refer(Source::Secret, &from.secret_ref.name);
+    }
+    all
+}
+
+/// The inputs that a spec asks for.
+///
+/// # Errors
+///
+/// When something that it refers to is missing or cannot be used; names the field.
+pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs, Problem> {
+    let mut gathering = Gathering { sources, bundle: Bundle::default(), confidential: BTreeSet::new() };
+    gathering.module(&spec.module)?;
+    for (number, from) in spec.variables_from.iter().enumerate() {
+        gathering.variables_from(&format!("spec.variablesFrom[{number}]"), from)?;
+    }
+    for (name, value) in &spec.variables {
+        variable_name(name).map_err(|message| Problem::wrong(format!("spec.variables[{name:?}]"), message))?;
+        gathering.bundle.variables.insert(name.clone(), value.clone());
+    }
+    for env in &spec.env {
+        gathering.env(env)?;
+    }
+    if let Some(custom) = &spec.backend.custom {
+        let mut config = custom.config.clone();
+        if let Some(from) = &custom.config_from {
+            let field = "spec.backend.custom.configFrom.secretRef";
+            let found = gathering.find(field, Source::Secret, &from.secret_ref.name)?;
+            for (key, bytes) in found {
+                let text = gathering.text(field, key, bytes, true)?;
+                config.insert(key.clone(), Value::String(text));
+            }
+        }
+        gathering.bundle.backend = Some(BackendBundle { kind: custom.kind.clone(), config });
+    }
+    let engine = &spec.engine;
+    gathering.bundle.engine = format!("{} {}", engine.binary.program(), engine.image.as_deref().unwrap_or_default());
+    gathering.finish()
+}
+
+struct Gathering<'a> {
+    sources: &'a Sources,
+    bundle: Bundle,
+    confidential: BTreeSet<String>,
+}
+
+impl<'a> Gathering<'a> {
+    fn module(&mut self, module: &Module) -> Result<(), Problem> {
+        if let Some(inline) = &module.inline {
+            for (path, text) in &inline.files {
+                self.file(&format!("spec.module.inline.files[{path:?}]"), path, text.clone())?;
+            }
+        } else if let Some(reference) = &module.config_map_ref {
+            let field = "spec.module.configMapRef";
+            for (path, bytes) in self.find(field, Source::ConfigMap, &reference.name)? {
+                let text = self.text(field, path, bytes, false)?;
+                self.file(&format!("{field}: key {path:?}"), path, text)?;
+            }
+        } else if let Some(name) = &module.builtin {
+            let files = module::builtin(name).map_err(|message| Problem::wrong("spec.module.builtin", message))?;
+            self.bundle.files = files;
+        } else {
+            return Err(Problem::wrong("spec.module", "name one of inline, configMapRef and builtin"));
+        }
+        let has_code = self.bundle.files.keys().any(|path| !path.contains('/') && is_code(path));
+        if !has_code {
+            let message = "there is no .tf or .tf.json file in the root of the module";
+            return Err(Problem::wrong("spec.module", message));
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, field: &str, path: &str, text: String) -> Result<(), Problem> {
+        crate::run::bundle::check_path(path).map_err(|message| Problem::wrong(field, message))?;
+        self.bundle.files.insert(path.to_owned(), text);
+        Ok(())
+    }
+
+    fn variables_from(&mut self, field: &str, from: &VariablesFrom) -> Result<(), Problem> {
+        let (source, reference) = match (&from.secret_ref, &from.config_map_ref) {
+            (Some(reference), _) => (Source::Secret, reference),
+            (_, Some(reference)) => (Source::ConfigMap, reference),
+            _ => return Err(Problem::wrong(field, "name one of secretRef and configMapRef")),
+        };
+        if from.optional && self.sources.get(&(source, reference.name.clone())).is_none_or(Option::is_none) {
+            return Ok(());
+        }
+        let found = self.find(field, source, &reference.name)?;
+        if let Some(key) = from.keys.iter().find(|key| !found.contains_key(*key)).filter(|_| !from.optional) {
+            return Err(Problem::missing(field, format!("{source} {} has no key {key:?}", reference.name)));
+        }
+        for (key, bytes) in found.iter().filter(|(key, _)| from.keys.is_empty() || from.keys.contains(key)) {
+            let of_key = format!("{field}: key {key:?}");
+            variable_name(key).map_err(|message| Problem::wrong(&of_key, message))?;
+            let text = self.text(&of_key, key, bytes, source == Source::Secret)?;
+            let value = match from.form {
+                Form::Text => Value::String(text),
+                // What is wrong is not told in full: it may be a Secret's.
+                Form::Json => serde_json::from_str(&text).map_err(|error| {
+                    let place = format!("line {}, column {}", error.line(), error.column());
+                    Problem::missing(&of_key, format!("{source} {}: not JSON at {place}", reference.name))
+                })?,
+            };
+            self.bundle.variables.insert(key.clone(), value);
+        }
+        Ok(())
+    }
+
+    fn env(&mut self, env: &EnvVar) -> Result<(), Problem> {
+        let field = format!("spec.env[{:?}]", env.name);
+        if env.name == "PATH" || RESERVED_ENV.iter().any(|reserved| env.name.starts_with(reserved)) {
+            let cure = if env.name.starts_with("TF_VAR_") { "; use spec.variables" } else { "" };
+            return Err(Problem::wrong(field, format!("the runner sets this itself{cure}")));
+        }
+        let value = match (&env.value, &env.value_from) {
+            (Some(value), _) => Some(value.clone()),
+            (None, Some(from)) => match (&from.secret_key_ref, &from.config_map_key_ref) {
+                (Some(key), _) => self.key(&field, Source::Secret, key)?,
+                (_, Some(key)) => self.key(&field, Source::ConfigMap, key)?,
+                _ => None,
+            },
+            (None, None) => Some(String::new()),
+        };
+        if let Some(value) = value {
+            if value.contains('\0') {
+                return Err(Problem::wrong(field, "a value of the environment cannot hold a NUL"));
+            }
+            self.bundle.env.insert(env.name.clone(), value);
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, field: &str, source: Source, key: &KeyRef) -> Result<Option<String>, Problem> {
+        let found = self.sources.get(&(source, key.name.clone())).and_then(Option::as_ref);
+        match found.and_then(|found| found.get(&key.key)) {
+            Some(bytes) => self.text(field, &key.key, bytes, source == Source::Secret).map(Some),
+            None if key.optional => Ok(None),
+            None if found.is_none() => Err(Problem::missing(field, format!("{source} {} does not exist", key.name))),
+            None => Err(Problem::missing(field, format!("{source} {} has no key {:?}", key.name, key.key))),
+        }
+    }
+
+    fn find(&self, field: &str, source: Source, name: &str) -> Result<&'a BTreeMap<String, Vec<u8>>, Problem> {
+        let found = self.sources.get(&(source, name.to_owned())).and_then(Option::as_ref);
+        found.ok_or_else(|| Problem::missing(field, format!("{source} {name} does not exist")))
+    }
+
+    fn text(&mut self, field: &str, key: &str, bytes: &[u8], confidential: bool) -> Result<String, Problem> {
+        let text = String::from_utf8(bytes.to_vec());
+        let text = text.map_err(|_| Problem::missing(field, format!("the value of {key:?} is no UTF-8 text")))?;
+        if confidential {
+            self.confidential.insert(text.clone());
+        }
+        Ok(text)
+    }
+
+    fn finish(mut self) -> Result<Inputs, Problem> {
+        self.bundle.confidential = self.confidential.into_iter().collect();
+        let bytes = self.bundle.bytes().map_err(|error| Problem::wrong("spec.variables", error.to_string()))?;
+        if bytes.len() > LARGEST {
+            let size = bytes.len() / 1024;
+            let message = format!("module and variables have {size} KiB together; {} are allowed", LARGEST / 1024);
+            return Err(Problem::wrong("spec.module", message));
+        }
+        Ok(Inputs { hash: Bundle::hash(&bytes), chunks: store::inputs::chunks(&bytes) })
+    }
+}
+
+fn is_code(path: &str) -> bool {
+    [".tf", ".tf.json", ".tofu", ".tofu.json"].iter().any(|suffix| path.ends_with(suffix))
+}
+
+/// What Terraform accepts as the name of a variable.
+fn variable_name(name: &str) -> Result<(), String> {
+    let mut letters = name.chars();
+    let begins = letters.next().is_some_and(|c| c.is_alphabetic() || c == '_');
+    if begins && letters.all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
+        Ok(())
+    } else {
+        Err("no variable can be called so: use letters, digits, '_' and '-', and begin with a letter".to_owned())
+    }
+}
+
+/// The Secrets that keep the inputs. They have no owner: a destroy may need them when nothing else is left.
+pub fn input_secrets(workspace: &TerraformWorkspace, inputs: &Inputs) -> Vec<Secret> {
+    let names = names(workspace);
+    let secrets = inputs.chunks.iter().enumerate().map(|(number, chunk)| {
+        let mut metadata = lasting(workspace, names.inputs_chunk(&inputs.hash, number), "inputs");
+        let count = inputs.chunks.len().to_string();
+        metadata.annotations = Some(BTreeMap::from([(CHUNKS_ANNOTATION.to_owned(), count)]));
+        let data = BTreeMap::from([("chunk".to_owned(), ByteString(chunk.clone()))]);
+        Secret { metadata, data: Some(data), immutable: Some(true), ..Secret::default() }
+    });
+    secrets.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(value: Value) -> TerraformWorkspaceSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn module() -> Value {
+        json!({ "inline": { "files": { "main.tf": "variable \"a\" {}" } } })
+    }
+
+    fn source(source: Source, name: &str, pairs: &[(&str, &str)]) -> (Reference, Found) {
+        let data = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
+        ((source, name.to_owned()), Some(data))
+    }
+
+    fn refused(value: Value, sources: &Sources) -> String {
+        inputs(&spec(value), sources).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_same_inputs_have_the_same_hash_and_others_have_another() {
+        let of = |value: &str| {
+            inputs(&spec(json!({ "module": module(), "variables": { "a": value } })), &Sources::new()).unwrap().hash
+        };
+        assert_eq!(of("x"), of("x"));
+        assert_ne!(of("x"), of("y"));
+    }
+
+    #[test]
+    fn a_path_that_leads_out_of_the_module_is_refused_by_name() {
+        for path in ["../main.tf", "/etc/passwd", "a/../../b.tf", "", "a//b.tf", "a\\b.tf", "./main.tf", ".terraform/x"]
+        {
+            let files = json!({ "main.tf": "", path: "x" });
+            let error = refused(json!({ "module": { "inline": { "files": files } } }), &Sources::new());
+            assert!(error.starts_with(&format!("spec.module.inline.files[{path:?}]")), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_its_field() {
+        let none = Sources::new();
+        let case = |value: Value, expected: &str| assert_eq!(refused(value, &none), expected);
+        case(
+            json!({ "module": { "configMapRef": { "name": "m" } } }),
+            "spec.module.configMapRef: ConfigMap m does not exist.",
+        );
+        case(
+            json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" } }] }),
+            "spec.variablesFrom[0]: Secret creds does not exist.",
+        );
+        case(
+            json!({ "module": module(), "env": [{ "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k" } } }] }),
+            "spec.env[\"TOKEN\"]: Secret s does not exist.",
+        );
+        case(
+            json!({ "module": { "builtin": "nothing" } }),
+            "spec.module.builtin: there is no built-in module \"nothing\"; there is simple.",
+        );
+        case(
+            json!({ "module": { "inline": { "files": { "README.md": "x" } } } }),
+            "spec.module: there is no .tf or .tf.json file in the root of the module.",
+        );
+    }
+
+    #[test]
+    fn what_is_optional_may_be_missing() {
+        let value =
+            json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" }, "optional": true }] });
+        assert!(inputs(&spec(value), &Sources::new()).is_ok());
+    }
+
+    #[test]
+    fn the_environment_of_the_runner_cannot_be_changed() {
+        for name in ["TF_HTTP_ADDRESS", "PATH", "LD_PRELOAD", "TF_CLI_ARGS_apply", "TF_VAR_a"] {
+            let error =
+                refused(json!({ "module": module(), "env": [{ "name": name, "value": "x" }] }), &Sources::new());
+            assert!(error.contains(name) && error.contains("runner sets this"), "{error}");
+        }
+    }
+
+    #[test]
+    fn json_from_a_secret_that_is_none_is_told_without_its_value() {
+        let sources = Sources::from([source(Source::Secret, "creds", &[("list", "hunter2")])]);
+        let value =
+            json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" }, "as": "Json" }] });
+        let error = refused(value, &sources);
+        assert!(error.contains("list") && error.contains("not JSON") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn inputs_too_large_to_be_kept_are_refused_by_name() {
+        let sources = Sources::from([source(Source::ConfigMap, "m", &[("main.tf", &"x".repeat(9 << 20))])]);
+        let error = refused(json!({ "module": { "configMapRef": { "name": "m" } } }), &sources);
+        assert!(error.starts_with("spec.module: module and variables have"), "{error}");
+    }
+}

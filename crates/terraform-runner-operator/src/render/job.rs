@@ -1,0 +1,223 @@
+//! The Job of a run.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+use kube::api::{ApiResource, DynamicObject};
+use opcore::Write;
+use opcore::duration::Span;
+use serde_json::{Value, json};
+
+use super::rights::service_account;
+use super::{labels, marks, metadata, names};
+use crate::api::v1alpha1::{Action, Approval, Run, TerraformWorkspace};
+use crate::run::order::{INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, STORE_VARIABLE, StoreOrder, WORK_PATH};
+
+/// How long Terraform has for stopping after it was asked to: providers may have to wait for a cloud.
+const GRACE: Span = Span::from_secs(120);
+/// What a pod may take beyond the timeouts of what runs in it: its image is pulled, its node is slow.
+const SLACK: u64 = 600;
+/// A backstop: a Job whose result is recorded goes earlier.
+const KEPT_SECONDS: i64 = 24 * 60 * 60;
+/// Where the runner is put in an image that does not have it.
+const TOOLS_PATH: &str = "/run/tools";
+/// Nobody in particular.
+const USER: i64 = 65532;
+
+/// What the operator was told about runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The image with the runner and OpenTofu.
+    pub image: String,
+    /// When it is pulled.
+    pub pull_policy: String,
+}
+
+/// The Job of a run whose inputs have so many chunks.
+pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &Settings) -> Write {
+    let timeouts = &workspace.spec.timeouts;
+    let apply_within = if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply };
+    let within = (timeouts.plan.as_duration() + apply_within.as_duration() + 2 * GRACE.as_duration()).as_secs();
+    let order = Order {
+        run: run.job.clone(),
+        action: run.action,
+        binary: workspace.spec.engine.binary,
+        inputs: run.inputs.clone(),
+        plan: run.plan.clone(),
+        stop_if_destroys: workspace.spec.approval == Approval::AutoUnlessDestroy,
+        plan_within: timeouts.plan,
+        apply_within,
+        grace: GRACE,
+    };
+    let mut metadata = metadata(workspace, run.job.clone(), "run");
+    let labels = run_labels(workspace, run.action);
+    metadata.labels = Some(labels.clone());
+    let spec = json!({
+        // A run is tried again by the operator, which knows whether it may be.
+        "backoffLimit": 0,
+        "completions": 1,
+        "parallelism": 1,
+        "activeDeadlineSeconds": within + SLACK,
+        "ttlSecondsAfterFinished": KEPT_SECONDS,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": { "rules": [{
+            // A plan may start over on another node. What was applied in part must be looked at first.
+            "action": if matches!(run.action, Action::Plan | Action::Check) { "Ignore" } else { "FailJob" },
+            "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }],
+        }] },
+        "template": pod(workspace, run, &order, chunks, &labels, settings),
+    });
+    let object = DynamicObject { types: None, metadata, data: json!({ "spec": spec }) };
+    let resource = ApiResource::erase::<Job>(&());
+    let mut object = object;
+    object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
+    Write::apply_dynamic(resource, object)
+}
+
+/// The labels of a run: our own, and those by which typed kinds find theirs.
+fn run_labels(workspace: &TerraformWorkspace, action: Action) -> BTreeMap<String, String> {
+    let mut all = labels(workspace, "run");
+    let typed = workspace.labels().iter().filter(|(key, _)| key.starts_with("infra.opr8r/"));
+    for (key, value) in typed {
+        all.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+    all.insert("app".to_owned(), "terraform".to_owned());
+    all.insert("action".to_owned(), action.word().to_owned());
+    all
+}
+
+fn pod(
+    workspace: &TerraformWorkspace,
+    run: &Run,
+    order: &Order,
+    chunks: usize,
+    labels: &BTreeMap<String, String>,
+    settings: &Settings,
+) -> Value {
+    let template = workspace.spec.runner.pod_template.clone().unwrap_or_default();
+    let added = &template.spec;
+    let mut all_labels = template.metadata.labels.clone();
+    all_labels.extend(labels.clone());
+    let own_image = workspace.spec.engine.image.as_ref();
+
+    let mut volumes = vec![
+        json!({ "name": "inputs", "projected": { "defaultMode": 0o444, "sources": input_sources(workspace, run, chunks) } }),
+        json!({ "name": "work", "emptyDir": {} }),
+        json!({ "name": "tmp", "emptyDir": {} }),
+        token(),
+    ];
+    let mut mounts = vec![
+        json!({ "name": "inputs", "mountPath": INPUTS_PATH, "readOnly": true }),
+        json!({ "name": "work", "mountPath": WORK_PATH }),
+        json!({ "name": "tmp", "mountPath": "/tmp" }),
+    ];
+    let mut first = Vec::new();
+    let mut program = "/tf-runner".to_owned();
+    if own_image.is_some() {
+        let tools = json!({ "name": "tools", "mountPath": TOOLS_PATH });
+        volumes.push(json!({ "name": "tools", "emptyDir": {} }));
+        mounts.push(tools.clone());
+        program = format!("{TOOLS_PATH}/tf-runner");
+        let install = json!(["/tf-runner", "install", TOOLS_PATH]);
+        first.push(container("install", &settings.image, settings, &install, &json!([tools])));
+    }
+    first.push(store(workspace, run, settings));
+    volumes.extend(added.volumes.iter().cloned());
+    mounts.extend(added.volume_mounts.iter().cloned());
+
+    let image = own_image.unwrap_or(&settings.image);
+    let mut terraform = container("terraform", image, settings, &json!([program, "run"]), &json!(mounts));
+    terraform["env"] = json!([{ "name": ORDER_VARIABLE, "value": text(order) }]);
+    terraform["terminationMessagePolicy"] = json!("File");
+    terraform["resources"] =
+        added.resources.clone().unwrap_or_else(|| json!({ "requests": { "cpu": "50m", "memory": "128Mi" } }));
+
+    let mut spec = json!({
+        "serviceAccountName": service_account(workspace),
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE.as_duration().as_secs() + 30,
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "initContainers": first,
+        "containers": [terraform],
+        "volumes": volumes,
+    });
+    let mut set = |field: &str, value: Value, empty: bool| {
+        if !empty {
+            spec[field] = value;
+        }
+    };
+    set("nodeSelector", json!(added.node_selector), added.node_selector.is_empty());
+    set("tolerations", json!(added.tolerations), added.tolerations.is_empty());
+    set("affinity", json!(added.affinity), added.affinity.is_none());
+    set("imagePullSecrets", json!(added.image_pull_secrets), added.image_pull_secrets.is_empty());
+    set("priorityClassName", json!(added.priority_class_name), added.priority_class_name.is_none());
+    set("runtimeClassName", json!(added.runtime_class_name), added.runtime_class_name.is_none());
+    let mut annotations = template.metadata.annotations.clone();
+    // A pod tells whose it is, so that its troubles are heard of.
+    annotations.extend(marks(workspace).annotations);
+    json!({ "metadata": { "labels": all_labels, "annotations": annotations }, "spec": spec })
+}
+
+/// The only container with a token. It starts first and is stopped last.
+fn store(workspace: &TerraformWorkspace, run: &Run, settings: &Settings) -> Value {
+    let order = StoreOrder {
+        namespace: workspace.namespace().unwrap_or_default(),
+        stem: names(workspace).stem().to_owned(),
+        run: run.job.clone(),
+        history: workspace.spec.history,
+        marks: marks(workspace),
+    };
+    let mounts =
+        json!([{ "name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true }]);
+    let mut store = container("store", &settings.image, settings, &json!(["/tf-runner", "serve"]), &mounts);
+    store["restartPolicy"] = json!("Always");
+    store["env"] = json!([
+        { "name": STORE_VARIABLE, "value": text(&order) },
+        { "name": POD_VARIABLE, "valueFrom": { "fieldRef": { "fieldPath": "metadata.uid" } } },
+    ]);
+    store["resources"] = json!({ "requests": { "cpu": "10m", "memory": "32Mi" } });
+    store
+}
+
+fn container(name: &str, image: &str, settings: &Settings, command: &Value, mounts: &Value) -> Value {
+    json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": settings.pull_policy,
+        "command": command,
+        "volumeMounts": mounts,
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] },
+        },
+    })
+}
+
+fn input_sources(workspace: &TerraformWorkspace, run: &Run, chunks: usize) -> Vec<Value> {
+    let names = names(workspace);
+    let sources = (0..chunks).map(|number| {
+        let items = json!([{ "key": "chunk", "path": number.to_string() }]);
+        json!({ "secret": { "name": names.inputs_chunk(&run.inputs, number), "items": items } })
+    });
+    sources.collect()
+}
+
+/// The token, as Kubernetes itself would mount it, for one container alone.
+fn token() -> Value {
+    json!({ "name": "token", "projected": { "defaultMode": 0o444, "sources": [
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } },
+        { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+        { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "apiVersion": "v1", "fieldPath": "metadata.namespace" } }] } },
+    ] } })
+}
+
+fn text(order: &impl serde::Serialize) -> String {
+    serde_json::to_string(order).unwrap_or_default()
+}

@@ -1,0 +1,77 @@
+//! What a decision turns into: inputs, rights, Jobs, Secrets. Pure.
+
+mod inputs;
+mod job;
+mod module;
+mod outputs;
+mod rights;
+
+pub use inputs::{Found, Inputs, Problem, Reference, Source, Sources, input_secrets, inputs, references};
+pub use job::{Settings, job};
+pub use module::{builtin, fill};
+pub use outputs::{outputs_name, outputs_secret, statuses};
+pub use rights::{binding, rights};
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use opcore::ownership::{Claimant, OPERATOR_LABEL, OWNER_ANNOTATION, OWNER_LABEL, owner_reference};
+
+use crate::api::v1alpha1::{TerraformWorkspace, WORKSPACE_LABEL};
+use crate::run::names::Names;
+use crate::run::order::Marks;
+
+/// The name of the operator: its field manager, and its mark on what it makes.
+pub const OPERATOR: &str = "terraform-runner-operator";
+/// On everything that is made for a workspace: what it is.
+pub const PART_LABEL: &str = "infra.opr8r/part";
+/// On the first chunk of inputs: how many there are.
+pub const CHUNKS_ANNOTATION: &str = "infra.opr8r/chunks";
+
+/// The names of everything that belongs to a workspace.
+pub fn names(workspace: &TerraformWorkspace) -> Names {
+    Names::of(&workspace.name_any(), &workspace.uid().unwrap_or_default())
+}
+
+/// What everything is labelled with that is made for a workspace.
+fn labels(workspace: &TerraformWorkspace, part: &str) -> BTreeMap<String, String> {
+    let name = label_value(&workspace.name_any());
+    BTreeMap::from([(WORKSPACE_LABEL.to_owned(), name), (PART_LABEL.to_owned(), part.to_owned())])
+}
+
+/// A name as the value of a label, which holds less; the owner's UID tells apart what is then the same.
+pub(crate) fn label_value(name: &str) -> String {
+    let mut value: String = name.chars().take(63).collect();
+    value.truncate(value.trim_end_matches(['-', '.']).len());
+    value
+}
+
+/// The metadata of something that goes with the workspace.
+fn metadata(workspace: &TerraformWorkspace, name: String, part: &str) -> ObjectMeta {
+    let namespace = workspace.namespace();
+    ObjectMeta {
+        name: Some(name),
+        labels: Some(labels(workspace, part)),
+        owner_references: owner_reference(workspace, namespace.as_deref()).ok().map(|reference| vec![reference]),
+        namespace,
+        ..ObjectMeta::default()
+    }
+}
+
+/// The metadata of something that outlives the workspace, unless it is deleted by name.
+fn lasting(workspace: &TerraformWorkspace, name: String, part: &str) -> ObjectMeta {
+    ObjectMeta { owner_references: None, ..metadata(workspace, name, part) }
+}
+
+/// The marks by which we know again what a runner wrote for a workspace.
+fn marks(workspace: &TerraformWorkspace) -> Marks {
+    let claimant = Claimant::acting_for(OPERATOR, workspace);
+    let mut marks = Marks { labels: labels(workspace, "kept"), annotations: BTreeMap::new() };
+    marks.labels.insert(OPERATOR_LABEL.to_owned(), OPERATOR.to_owned());
+    if let Some(owner) = claimant.owner {
+        marks.labels.insert(OWNER_LABEL.to_owned(), owner.uid);
+        marks.annotations.insert(OWNER_ANNOTATION.to_owned(), owner.words);
+    }
+    marks
+}

@@ -1,0 +1,65 @@
+//! What the pods of a workspace may do: with exactly its own Secrets and its own Lease, by name.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use opcore::Write;
+
+use super::{metadata, names};
+use crate::api::v1alpha1::TerraformWorkspace;
+
+/// The ServiceAccount, unless the workspace names one, and its Role.
+///
+/// `places` has room for every version of the state that there is: the history may have become shorter since.
+pub fn rights(workspace: &TerraformWorkspace, places: usize) -> Vec<Write> {
+    let names = names(workspace);
+    let by_name = |group: &str, resource: &str, names: Vec<String>| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        resource_names: Some(names),
+        verbs: ["create", "get", "patch", "update"].map(str::to_owned).to_vec(),
+        ..PolicyRule::default()
+    };
+    let role = Role {
+        metadata: metadata(workspace, names.stem().to_owned(), "rights"),
+        rules: Some(vec![
+            by_name("", "secrets", names.writable_secrets(places)),
+            by_name("coordination.k8s.io", "leases", vec![names.lease()]),
+        ]),
+    };
+    let account = service_account(workspace);
+    let made = (account == names.stem()).then(|| ServiceAccount {
+        metadata: metadata(workspace, account, "rights"),
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    });
+    let writes = [made.map(|account| Write::apply(&account)), Some(Write::apply(&role))];
+    writes.into_iter().flatten().filter_map(Result::ok).collect()
+}
+
+/// The binding of the one to the other: to be written when the API server knows the Role, or it refuses to give rights
+/// that it cannot compare with ours.
+pub fn binding(workspace: &TerraformWorkspace) -> Option<Write> {
+    let names = names(workspace);
+    let binding = RoleBinding {
+        metadata: metadata(workspace, names.stem().to_owned(), "rights"),
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "Role".to_owned(),
+            name: names.stem().to_owned(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: service_account(workspace),
+            namespace: workspace.metadata.namespace.clone(),
+            ..Subject::default()
+        }]),
+    };
+    Write::apply(&binding).ok()
+}
+
+/// The ServiceAccount of the pods.
+pub(super) fn service_account(workspace: &TerraformWorkspace) -> String {
+    let template = workspace.spec.runner.pod_template.as_ref();
+    let named = template.and_then(|template| template.spec.service_account_name.clone());
+    named.unwrap_or_else(|| names(workspace).stem().to_owned())
+}

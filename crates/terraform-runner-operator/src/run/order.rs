@@ -1,0 +1,72 @@
+//! What a runner is told to do: in the environment of its containers, and nothing secret.
+
+use opcore::duration::Span;
+use serde::{Deserialize, Serialize};
+
+use crate::api::v1alpha1::{Action, Binary, History};
+
+/// The variable that holds an [`Order`], as JSON.
+pub const ORDER_VARIABLE: &str = "TF_RUNNER_ORDER";
+/// The variable that holds a [`StoreOrder`], as JSON.
+pub const STORE_VARIABLE: &str = "TF_RUNNER_STORE";
+/// The variable that holds the UID of the pod.
+pub const POD_VARIABLE: &str = "TF_RUNNER_POD_UID";
+
+/// Where the chunks of the [`Bundle`](super::bundle::Bundle) are mounted: files `0`, `1`, … of one gzip stream.
+pub const INPUTS_PATH: &str = "/run/inputs";
+/// An empty directory in which Terraform works.
+pub const WORK_PATH: &str = "/run/work";
+/// Where the container `store` listens, on the pod's own loopback.
+pub const STORE_ADDRESS: &str = "127.0.0.1:7411";
+
+/// What the container in which Terraform runs is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Order {
+    /// The run, by the name of its Job.
+    pub run: String,
+    /// What to do.
+    pub action: Action,
+    /// With which program.
+    pub binary: Binary,
+    /// The hash of the inputs: others are refused.
+    pub inputs: String,
+    /// Apply this kept plan instead of making one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// Keep a plan that destroys or replaces something for a person, instead of applying it.
+    #[serde(default)]
+    pub stop_if_destroys: bool,
+    /// How long fetching and planning may take.
+    pub plan_within: Span,
+    /// How long applying, or destroying, may take.
+    pub apply_within: Span,
+    /// How long Terraform has for stopping after it was asked to.
+    pub grace: Span,
+}
+
+/// What the container that has the token is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StoreOrder {
+    /// The namespace.
+    pub namespace: String,
+    /// What all names begin with: see [`Names`](super::names::Names).
+    pub stem: String,
+    /// The run, by the name of its Job.
+    pub run: String,
+    /// How much of the past is kept.
+    pub history: History,
+    /// Labels and annotations of everything that is written: our marks.
+    pub marks: Marks,
+}
+
+/// Marks of what is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Marks {
+    /// Labels.
+    pub labels: std::collections::BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: std::collections::BTreeMap<String, String>,
+}

@@ -1,0 +1,145 @@
+//! What a runner tells of a run: in a Secret, because the outputs are beside it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::v1alpha1::{Action, ChangedResource, Diagnostic, Outcome};
+
+/// The key of a [`Report`] in its Secret.
+pub const REPORT_KEY: &str = "report.json";
+/// The key of the [`OutputValues`] in the same Secret, compressed by gzip. It stays when a later run has none.
+pub const OUTPUTS_KEY: &str = "outputs.json.gz";
+/// How many resources a report names.
+pub const NAMED_RESOURCES: usize = 50;
+/// How many diagnostics a report has.
+pub const NAMED_DIAGNOSTICS: usize = 10;
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The run, by the name of its Job.
+    pub run: String,
+    /// What it did.
+    pub action: Action,
+    /// The inputs it worked from.
+    pub inputs: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How far it came.
+    pub stage: Stage,
+    /// The plan, when one was made or applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanReport>,
+    /// What differs between reality and the state.
+    #[serde(default)]
+    pub drift: DriftReport,
+    /// What Terraform said, errors first.
+    #[serde(default)]
+    pub diagnostics: Vec<Diagnostic>,
+    /// The state afterwards, as the store knows it; none when there is none, or when it is elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateReport>,
+    /// Whether, after a destroy, Terraform itself says that nothing is left.
+    #[serde(default)]
+    pub empty: bool,
+    /// Resources that Terraform had made, or was about to, and that the state does not have, because Terraform was killed.
+    #[serde(default)]
+    pub unrecorded: Vec<String>,
+    /// How long each stage took, in milliseconds.
+    #[serde(default)]
+    pub milliseconds: BTreeMap<Stage, u64>,
+    /// What Terraform calls itself: `OpenTofu v1.12.6`.
+    #[serde(default)]
+    pub engine: String,
+}
+
+/// The stages of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Laying out the files.
+    Prepare,
+    /// Fetching providers and modules.
+    Init,
+    /// Planning.
+    Plan,
+    /// Applying.
+    Apply,
+    /// Reading the outputs.
+    Outputs,
+    /// Everything is through.
+    Done,
+}
+
+/// A plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanReport {
+    /// A digest of the plan file.
+    pub id: String,
+    /// The serial of the state it was made from.
+    pub serial: i64,
+    /// How many resources it makes.
+    pub add: i64,
+    /// How many it changes.
+    pub change: i64,
+    /// How many it destroys.
+    pub destroy: i64,
+    /// The first resources that it changes.
+    pub resources: Vec<ChangedResource>,
+}
+
+/// What differs between reality and the state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftReport {
+    /// How many resources differ.
+    pub count: i64,
+    /// The first of them.
+    pub resources: Vec<ChangedResource>,
+}
+
+/// The state, as the store knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StateReport {
+    /// Counts its versions.
+    pub serial: i64,
+    /// How many resources it has.
+    pub resources: i64,
+    /// Its size in bytes.
+    pub bytes: i64,
+}
+
+/// The outputs: what `tofu output -json` prints.
+pub type OutputValues = BTreeMap<String, OutputValue>;
+
+/// One output.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct OutputValue {
+    /// Its value.
+    pub value: Value,
+    /// Whether the module says that it is sensitive.
+    #[serde(default)]
+    pub sensitive: bool,
+}
+
+impl std::fmt::Debug for OutputValue {
+    /// Without the value: this may end up in a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OutputValue(sensitive: {})", self.sensitive)
+    }
+}
+
+impl OutputValue {
+    /// As it is written into a Secret: a string as it is, anything else as JSON.
+    pub fn text(&self) -> String {
+        match &self.value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
+}

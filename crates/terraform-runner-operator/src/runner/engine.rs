@@ -1,0 +1,189 @@
+//! Terraform as a child process: argv only, one SIGTERM, and nothing of it outlives a call.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::layout;
+use super::redact::Redactor;
+use super::stream::Heard;
+
+/// How long the last words of a process that is gone may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How many bare lines of a failed process are told.
+const TAIL: usize = 20;
+
+/// How Terraform is called.
+pub struct Engine {
+    /// The program.
+    pub program: &'static str,
+    /// Where it runs.
+    pub dir: PathBuf,
+    /// Its environment, beside the inherited one.
+    pub env: BTreeMap<String, String>,
+    /// What must not be printed.
+    pub redactor: Arc<Redactor>,
+    /// Turns true when everything is to stop.
+    pub stop: watch::Receiver<bool>,
+    /// How long it has for stopping after it was asked to.
+    pub grace: Duration,
+}
+
+/// Why a process was asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It took too long.
+    TimedOut,
+    /// Everything is to stop.
+    Interrupted,
+}
+
+/// What is to become of what the process prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// It is understood and printed.
+    Stream,
+    /// It is kept, and not printed. The process only reads, and goes on when everything is to stop: what was done is worth
+    /// knowing.
+    Keep,
+}
+
+/// How a call ended.
+pub struct Ended {
+    /// How the process did.
+    pub status: ExitStatus,
+    /// Why it was asked to stop, if it was.
+    pub cause: Option<Cause>,
+    /// What was understood.
+    pub heard: Heard,
+    /// What was kept.
+    pub kept: Vec<u8>,
+    /// The last bare lines of what it printed.
+    pub tail: Vec<String>,
+}
+
+impl Ended {
+    /// The exit code; none when it was killed.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Whether it had no chance to clean up.
+    pub fn was_killed(&self) -> bool {
+        self.status.signal().is_some()
+    }
+}
+
+impl Engine {
+    /// Runs it to its end, or to the end of its time.
+    pub async fn call(&self, args: &[OsString], until: Instant, listen: Listen) -> std::io::Result<Ended> {
+        let mut command = Command::new(self.program);
+        // In a group of its own: with it end its plugins, and what they started.
+        command.args(args).current_dir(&self.dir).process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_not_inherited)) {
+            command.env_remove(name);
+        }
+        command.envs(&self.env);
+        let mut child = command.spawn()?;
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let said = self.listen(child.stdout.take(), listen);
+        let complained = self.listen(child.stderr.take(), Listen::Stream);
+        let (status, cause) = self.watch(&mut child, group, until, listen == Listen::Stream).await?;
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let (said, complained) = (last_words(said).await, last_words(complained).await);
+        let tail = complained.tail.into_iter().chain(said.tail).collect();
+        Ok(Ended { status, cause, heard: said.heard, kept: said.kept, tail })
+    }
+
+    async fn watch(
+        &self,
+        child: &mut Child,
+        id: Option<Pid>,
+        until: Instant,
+        heeds_stop: bool,
+    ) -> std::io::Result<(ExitStatus, Option<Cause>)> {
+        let (mut stop, mut cause, mut kill_at) = (self.stop.clone(), None, until);
+        loop {
+            let asked = tokio::select! {
+                status = child.wait() => return Ok((status?, cause)),
+                () = sleep_until(until), if cause.is_none() => Cause::TimedOut,
+                _ = stop.wait_for(|stop| *stop), if cause.is_none() && heeds_stop => Cause::Interrupted,
+                () = sleep_until(kill_at), if cause.is_some() => {
+                    child.start_kill()?;
+                    return Ok((child.wait().await?, cause));
+                }
+            };
+            // Once: a second signal makes it abandon what it is doing.
+            if let Some(id) = id {
+                let _ = kill_process(id, Signal::TERM);
+            }
+            (cause, kill_at) = (Some(asked), Instant::now() + self.grace);
+        }
+    }
+
+    fn listen<R: AsyncRead + Send + Unpin + 'static>(&self, from: Option<R>, listen: Listen) -> JoinHandle<Said> {
+        let redactor = self.redactor.clone();
+        tokio::spawn(async move {
+            let mut said = Said::default();
+            let Some(from) = from else { return said };
+            let mut from = BufReader::new(from);
+            let mut line = Vec::new();
+            while from.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+                said.take(&line, listen, &redactor);
+                line.clear();
+            }
+            said
+        })
+    }
+}
+
+#[derive(Default)]
+struct Said {
+    heard: Heard,
+    kept: Vec<u8>,
+    tail: Vec<String>,
+}
+
+impl Said {
+    fn take(&mut self, line: &[u8], listen: Listen, redactor: &Redactor) {
+        if listen == Listen::Keep {
+            self.kept.extend_from_slice(line);
+            return;
+        }
+        let line = String::from_utf8_lossy(line);
+        let words = self.heard.hear(line.trim_end(), redactor);
+        if words.is_empty() {
+            return;
+        }
+        println!("{words}");
+        if !line.starts_with('{') {
+            self.tail.push(words);
+            if self.tail.len() > TAIL {
+                self.tail.remove(0);
+            }
+        }
+    }
+}
+
+async fn last_words(said: JoinHandle<Said>) -> Said {
+    timeout(LAST_WORDS, said).await.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+/// What the runner was told is none of Terraform's business.
+fn is_not_inherited(name: &str) -> bool {
+    layout::ours(name) && !matches!(name, "PATH" | "LD_LIBRARY_PATH")
+}

@@ -1,0 +1,178 @@
+//! The folder in which Terraform works, and its environment: made from the inputs, which are not trusted.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::hcl;
+use crate::run::bundle::{Bundle, check_path};
+
+/// The values of the variables. In a file of this kind they are literal, and the last such file wins.
+const VARIABLES: &str = "zz_opcore.auto.tfvars.json";
+/// Says where the state is, whatever the module says.
+const BACKEND: &str = "opcore_backend_override.tf.json";
+/// What Terraform leaves when it cannot save the state.
+pub const ERRORED: &str = "errored.tfstate";
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The root module: where Terraform runs.
+    pub module: PathBuf,
+    /// Where it keeps providers and modules.
+    pub data: PathBuf,
+    /// The plan.
+    pub plan: PathBuf,
+    /// The settings of a backend of its own.
+    pub backend: Option<PathBuf>,
+}
+
+impl Layout {
+    /// Writes everything into an empty folder.
+    ///
+    /// # Errors
+    ///
+    /// When a path leads out of the folder, or cannot be written. The words are for the author of the module.
+    pub fn new(work: &Path, bundle: &Bundle) -> Result<Self, String> {
+        let layout = Self {
+            module: work.join("module"),
+            data: work.join("data"),
+            plan: work.join("plan"),
+            backend: bundle.backend.is_some().then(|| work.join("backend.hcl")),
+        };
+        layout.write(bundle)?;
+        Ok(layout)
+    }
+
+    fn write(&self, bundle: &Bundle) -> Result<(), String> {
+        for path in bundle.files.keys() {
+            check(path).map_err(|why| format!("The module has a file {path:?}: {why}"))?;
+        }
+        let failed = |path: &Path| {
+            let path = path.display().to_string();
+            move |error: io::Error| format!("Cannot write {path}: {error}")
+        };
+        match fs::remove_dir_all(&self.module) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&self.module)(error)),
+            _ => {}
+        }
+        fs::create_dir_all(&self.module).map_err(failed(&self.module))?;
+        for (path, text) in &bundle.files {
+            let file = self.module.join(path);
+            if let Some(folder) = file.parent() {
+                fs::create_dir_all(folder).map_err(failed(&file))?;
+            }
+            put(&file, text.as_bytes()).map_err(failed(&file))?;
+        }
+        let variables = self.module.join(VARIABLES);
+        put(&variables, json!(bundle.variables).to_string().as_bytes()).map_err(failed(&variables))?;
+        let kind = bundle.backend.as_ref().map_or("http", |backend| backend.kind.as_str());
+        let backend = self.module.join(BACKEND);
+        put(&backend, json!({ "terraform": { "backend": { kind: {} } } }).to_string().as_bytes())
+            .map_err(failed(&backend))?;
+        if let (Some(file), Some(backend)) = (&self.backend, &bundle.backend) {
+            let _ = fs::remove_file(file);
+            put(file, hcl::settings(&backend.config).as_bytes()).map_err(failed(file))?;
+        }
+        Ok(())
+    }
+}
+
+/// A new file that only its owner reads.
+pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+/// Whether a path stays in the folder of the module, and leaves alone what is ours. The operator has checked it as well.
+fn check(path: &str) -> Result<(), String> {
+    if [VARIABLES, BACKEND, ERRORED].contains(&path) {
+        return Err("the runner uses this name: rename the file".to_owned());
+    }
+    check_path(path)
+}
+
+/// The environment of Terraform, beside what the image sets, and the names of what it may not set.
+pub fn environment(bundle: &Bundle, layout: &Layout, store: &str) -> (BTreeMap<String, String>, Vec<String>) {
+    let (refused, mut env): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        bundle.env.clone().into_iter().partition(|(name, _)| ours(name));
+    let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
+    set("PATH", path());
+    set("TF_DATA_DIR", layout.data.display().to_string());
+    for (name, value) in [("TF_IN_AUTOMATION", "1"), ("TF_INPUT", "0"), ("CHECKPOINT_DISABLE", "1")] {
+        set(name, value.to_owned());
+    }
+    if !env.contains_key("HOME") && std::env::var_os("HOME").is_none() {
+        env.insert("HOME".to_owned(), layout.data.display().to_string());
+    }
+    let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
+    if bundle.backend.is_none() {
+        for name in ["TF_HTTP_ADDRESS", "TF_HTTP_LOCK_ADDRESS", "TF_HTTP_UNLOCK_ADDRESS"] {
+            set(name, format!("http://{store}/state"));
+        }
+        // The store itself waits a minute for an API server that is away; this is for the store that starts anew.
+        for (name, value) in [("MAX", "10"), ("WAIT_MIN", "1"), ("WAIT_MAX", "5")] {
+            set(&format!("TF_HTTP_RETRY_{name}"), value.to_owned());
+        }
+    }
+    (env, refused.into_keys().collect())
+}
+
+/// The inherited path, and after it the folder of this program: modules call it where they would call a shell.
+fn path() -> String {
+    let inherited = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let own = std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));
+    let folders = std::env::split_paths(&inherited).chain(own);
+    std::env::join_paths(folders).unwrap_or(inherited).to_string_lossy().into_owned()
+}
+
+/// Whether a variable of the environment is set by the runner or the image alone.
+pub fn ours(name: &str) -> bool {
+    let prefixes = ["TF_HTTP_", "TF_CLI_ARGS", "TF_RUNNER_", "LD_"];
+    let names = ["TF_DATA_DIR", "TF_IN_AUTOMATION", "TF_INPUT", "CHECKPOINT_DISABLE", "PATH"];
+    prefixes.iter().any(|prefix| name.starts_with(prefix)) || names.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundle(path: &str) -> Bundle {
+        Bundle { files: [(path.to_owned(), "text".to_owned())].into(), ..Bundle::default() }
+    }
+
+    #[test]
+    fn a_path_that_leads_out_of_the_module_is_refused_by_name() {
+        let work = tempfile::tempdir().unwrap();
+        for path in
+            ["../a.tf", "/etc/a.tf", "a/../../b.tf", "a\\b.tf", "", "a//b.tf", "./a.tf", "a\0b.tf", BACKEND, VARIABLES]
+        {
+            let error = Layout::new(work.path(), &bundle(path)).unwrap_err();
+            assert!(error.contains(&format!("{path:?}")), "{error}");
+            assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing is written before all are checked");
+        }
+        let layout = Layout::new(work.path(), &bundle("modules/a/main.tf")).unwrap();
+        assert_eq!(fs::read_to_string(layout.module.join("modules/a/main.tf")).unwrap(), "text");
+    }
+
+    #[test]
+    fn the_environment_of_the_runner_is_not_for_others_to_set() {
+        let env = [
+            ("AWS_REGION", "x"),
+            ("TF_HTTP_ADDRESS", "x"),
+            ("TF_CLI_ARGS_plan", "x"),
+            ("PATH", "x"),
+            ("LD_PRELOAD", "x"),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let work = tempfile::tempdir().unwrap();
+        let bundle = Bundle { env, ..Bundle::default() };
+        let layout = Layout::new(work.path(), &bundle).unwrap();
+        let (env, refused) = environment(&bundle, &layout, "127.0.0.1:1");
+        assert_eq!(refused, ["LD_PRELOAD", "PATH", "TF_CLI_ARGS_plan", "TF_HTTP_ADDRESS"]);
+        assert_eq!((env["AWS_REGION"].as_str(), env["TF_HTTP_ADDRESS"].as_str()), ("x", "http://127.0.0.1:1/state"));
+    }
+}

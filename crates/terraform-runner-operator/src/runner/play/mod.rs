@@ -1,0 +1,289 @@
+//! `tf-runner run`: the steps of a run, and the report that always follows.
+//!
+//! ```text
+//!   prepare ─▶ init ─▶ plan ─┬─ empty ──────────────────────▶ outputs ─▶ Unchanged
+//!                            ├─ for a person: kept ───────────────────▶ Planned
+//!                            ├─ a check ──────────────────────────────▶ Checked
+//!                            └─ apply ─┬─────────────────────▶ outputs ─▶ Applied
+//!                                      └─ a destroy, nothing left ──────▶ Destroyed
+//! ```
+
+mod after;
+mod steps;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::engine::{Cause, Ended, Engine, Listen};
+use super::layout::{self, Layout};
+use super::redact::Redactor;
+use super::settings;
+use super::stream::{Heard, shortened};
+use super::wire::{Filing, StoreClient};
+use crate::api::v1alpha1::{Diagnostic, Outcome, Severity};
+use crate::run::bundle::Bundle;
+use crate::run::order::{ORDER_VARIABLE, Order};
+use crate::run::report::{DriftReport, NAMED_DIAGNOSTICS, OutputValues, Report, Stage};
+use crate::store::inputs;
+
+/// How long the store may take to answer for the first time.
+const STORE_WITHIN: Duration = Duration::from_mins(1);
+/// How long reading what has been done may take.
+const READ_WITHIN: Duration = Duration::from_mins(2);
+
+/// A run.
+struct Play {
+    order: Order,
+    store: StoreClient,
+    report: Report,
+    outputs: Option<OutputValues>,
+    redactor: Arc<Redactor>,
+    stop: watch::Receiver<bool>,
+    started: Instant,
+}
+
+/// Runs what the environment says, and reports.
+///
+/// # Errors
+///
+/// When it is not told what to do.
+pub async fn run(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
+    let order: Order = settings::told(ORDER_VARIABLE)?;
+    let mut play = Play::new(order, StoreClient::new(settings::address()), stop);
+    let outcome = play.outcome().await;
+    play.file(outcome).await;
+    let is_good = !matches!(
+        outcome,
+        Outcome::Failed | Outcome::TimedOut | Outcome::Interrupted | Outcome::Locked | Outcome::Stale | Outcome::Lost
+    );
+    let spent = |(stage, spent): (&Stage, &u64)| format!("{} {spent} ms", format!("{stage:?}").to_lowercase());
+    let spent: Vec<String> = play.report.milliseconds.iter().map(spent).collect();
+    println!("── {outcome:?}: {}, all {} ms", spent.join(", "), play.started.elapsed().as_millis());
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Play {
+    fn new(order: Order, store: StoreClient, stop: watch::Receiver<bool>) -> Self {
+        let report = Report {
+            run: order.run.clone(),
+            action: order.action,
+            inputs: order.inputs.clone(),
+            outcome: Outcome::Failed,
+            stage: Stage::Prepare,
+            plan: None,
+            drift: DriftReport::default(),
+            diagnostics: Vec::new(),
+            state: None,
+            empty: false,
+            unrecorded: Vec::new(),
+            milliseconds: std::collections::BTreeMap::new(),
+            engine: String::new(),
+        };
+        let redactor = Arc::default();
+        Self { order, store, report, outputs: None, redactor, stop, started: Instant::now() }
+    }
+
+    /// What comes of the run; a good end, or the reason for an early one.
+    async fn outcome(&mut self) -> Outcome {
+        let (bundle, layout, engine) = match self.prepare().await {
+            Ok(prepared) => prepared,
+            Err(outcome) => return outcome,
+        };
+        let outcome = match self.steps(&bundle, &layout, &engine).await {
+            Ok(outcome) | Err(outcome) => outcome,
+        };
+        self.after(&bundle, &layout, &engine, outcome).await;
+        if outcome == Outcome::Destroyed && !self.report.empty {
+            self.say(Severity::Error, "Something is left after the destroy", None);
+            return Outcome::Failed;
+        }
+        outcome
+    }
+
+    /// Reads and checks the inputs, and lays them out.
+    async fn prepare(&mut self) -> Result<(Bundle, Layout, Engine), Outcome> {
+        let started = Instant::now();
+        let bundle = self.bundle(&settings::inputs()).map_err(|why| self.fail("The inputs cannot be used", &why))?;
+        self.redactor = Arc::new(Redactor::new(&bundle.confidential));
+        let layout =
+            Layout::new(&settings::work(), &bundle).map_err(|why| self.fail("The module cannot be laid out", &why))?;
+        let (env, refused) = layout::environment(&bundle, &layout, &settings::address());
+        for name in refused {
+            let detail = "The runner sets it, and the value in spec.env is not used. Remove it there.";
+            self.say(Severity::Warning, &format!("The environment variable {name} cannot be set"), Some(detail));
+        }
+        self.store
+            .ready(STORE_WITHIN)
+            .await
+            .map_err(|why| self.fail("The state cannot be reached", &why.to_string()))?;
+        let engine = Engine {
+            program: self.order.binary.program(),
+            dir: layout.module.clone(),
+            env,
+            redactor: self.redactor.clone(),
+            stop: self.stop.clone(),
+            grace: self.order.grace.as_duration(),
+        };
+        self.took(Stage::Prepare, started);
+        Ok((bundle, layout, engine))
+    }
+
+    fn bundle(&self, folder: &Path) -> Result<Bundle, String> {
+        let bytes = inputs::read(folder).map_err(|error| format!("They cannot be read: {error}"))?;
+        let hash = Bundle::hash(&bytes);
+        if hash != self.order.inputs {
+            return Err(format!("They have the hash {hash}, and {} was ordered", self.order.inputs));
+        }
+        Bundle::parse(&bytes).map_err(|error| format!("They are not understood: {error}"))
+    }
+
+    /// One call of Terraform whose exit codes `good` are no failure.
+    async fn call(
+        &mut self,
+        engine: &Engine,
+        stage: Stage,
+        args: Vec<OsString>,
+        until: Instant,
+        good: &[i32],
+    ) -> Result<Ended, Outcome> {
+        let started = Instant::now();
+        self.report.stage = stage;
+        if *self.stop.borrow() {
+            self.say(Severity::Error, "The run was asked to stop", None);
+            return Err(Outcome::Interrupted);
+        }
+        println!("── {} {}", engine.program, args.first().map(|word| word.to_string_lossy()).unwrap_or_default());
+        let ended = engine.call(&args, until, Listen::Stream).await;
+        self.took(stage, started);
+        let mut ended =
+            ended.map_err(|error| self.fail(&format!("{} cannot be started", engine.program), &error.to_string()))?;
+        self.report.diagnostics.append(&mut ended.heard.diagnostics.clone());
+        if let Some(name) = ended.heard.engine.take() {
+            self.report.engine = name;
+        }
+        if let Some(format) = &ended.heard.foreign {
+            let detail = format!("It speaks version {format} of its machine-readable format; 1 is understood here.");
+            return Err(self.fail(&format!("This version of {} is not supported", engine.program), &detail));
+        }
+        if ended.code().is_some_and(|code| good.contains(&code)) {
+            return Ok(ended);
+        }
+        if stage == Stage::Apply {
+            self.unrecorded(&ended);
+        }
+        Err(self.failed(engine, stage, &ended).await)
+    }
+
+    /// Why a call failed, and the words that it lacks.
+    async fn failed(&mut self, engine: &Engine, stage: Stage, ended: &Ended) -> Outcome {
+        let what = match stage {
+            Stage::Prepare | Stage::Init => "Fetching providers and modules",
+            Stage::Plan => "Planning",
+            Stage::Apply => "Applying",
+            Stage::Outputs | Stage::Done => "Reading the outputs",
+        };
+        match ended.cause {
+            Some(Cause::TimedOut) => {
+                let allowed = if stage == Stage::Apply { self.order.apply_within } else { self.order.plan_within };
+                let how = if ended.was_killed() {
+                    "did not stop when it was asked to, and was killed"
+                } else {
+                    "was stopped"
+                };
+                let detail = format!("{} {how}. Raise spec.timeouts if this is how long it takes.", engine.program);
+                self.say(Severity::Error, &format!("{what} took longer than {allowed}"), Some(&detail));
+                return Outcome::TimedOut;
+            }
+            Some(Cause::Interrupted) => {
+                self.say(Severity::Error, &format!("{what} was interrupted: the run was asked to stop"), None);
+                return Outcome::Interrupted;
+            }
+            None => {}
+        }
+        if ended.heard.failed_with("Error acquiring the state lock") {
+            self.name_holder().await;
+            return Outcome::Locked;
+        }
+        if stage == Stage::Apply && is_stale(&ended.heard) {
+            return Outcome::Stale;
+        }
+        if !ended.heard.diagnostics.iter().any(|said| said.severity == Severity::Error) {
+            let tail = shortened(&ended.tail.join("\n"));
+            let detail = Some(tail.as_str()).filter(|tail| !tail.is_empty());
+            self.say(Severity::Error, &format!("{} ended with {}", engine.program, ended.status), detail);
+        }
+        Outcome::Failed
+    }
+
+    /// Terraform names itself where it should name whoever holds the lock.
+    async fn name_holder(&mut self) {
+        let Ok(Some(holder)) = self.store.lock().await else { return };
+        let text = |key: &str| holder[key].as_str().unwrap_or("unknown").to_owned();
+        let detail = format!("{} holds it since {}, for {}.", text("Who"), text("Created"), text("Operation"));
+        for said in &mut self.report.diagnostics {
+            if said.summary.contains("Error acquiring the state lock") {
+                said.detail = Some(self.redactor.clean(&detail).into_owned());
+            }
+        }
+    }
+
+    /// Says something that Terraform does not.
+    fn say(&mut self, severity: Severity, summary: &str, detail: Option<&str>) {
+        let clean = |text: &str| self.redactor.clean(text).into_owned();
+        let detail = detail.map(|detail| shortened(&clean(detail)));
+        let said = Diagnostic { severity, summary: clean(summary), detail, ..Diagnostic::default() };
+        println!("{}", super::stream::words(&said));
+        self.report.diagnostics.push(said);
+    }
+
+    fn fail(&mut self, summary: &str, detail: &str) -> Outcome {
+        self.say(Severity::Error, summary, Some(detail));
+        Outcome::Failed
+    }
+
+    fn took(&mut self, stage: Stage, since: Instant) {
+        let spent = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        *self.report.milliseconds.entry(stage).or_default() += spent;
+    }
+
+    /// The moment until which fetching and planning may take.
+    fn planned_by(&self) -> Instant {
+        self.started + self.order.plan_within.as_duration()
+    }
+
+    /// Files the report; where there is no store, what can be said without values is said where the kubelet finds it.
+    async fn file(&mut self, outcome: Outcome) {
+        self.report.outcome = outcome;
+        self.report.diagnostics.sort_by_key(|said| said.severity);
+        self.report.diagnostics.dedup();
+        self.report.diagnostics.truncate(NAMED_DIAGNOSTICS);
+        let filing = Filing { report: self.report.clone(), outputs: self.outputs.take() };
+        let Err(trouble) = self.store.file(&filing).await else { return };
+        println!("The report cannot be filed: {trouble}");
+        let first = self.report.diagnostics.first().map(|said| said.summary.as_str());
+        let words = json!({
+            "run": self.report.run, "action": self.report.action, "outcome": outcome, "stage": self.report.stage,
+            "summary": first,
+        });
+        if let Err(error) = std::fs::write(settings::termination_log(), format!("{words}\n")) {
+            println!("Nor can the last words be written: {error}");
+        }
+    }
+}
+
+/// Whether a plan was refused because it no longer fits.
+fn is_stale(heard: &Heard) -> bool {
+    heard.failed_with("Saved plan is stale") || heard.failed_with("Inconsistent dependency lock file")
+}
+
+/// An argument list.
+fn args<const N: usize>(words: [&str; N]) -> Vec<OsString> {
+    words.map(OsString::from).to_vec()
+}

@@ -1,0 +1,193 @@
+//! Init, plan, apply, outputs: what each action is made of.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use k8s_openapi::ByteString;
+use tokio::time::Instant;
+
+use super::{Play, READ_WITHIN, args};
+use crate::api::v1alpha1::{Action, ChangedResource, Outcome, Severity};
+use crate::run::bundle::Bundle;
+use crate::run::names::hash_bytes;
+use crate::run::report::{DriftReport, NAMED_RESOURCES, PlanReport, Stage};
+use crate::runner::engine::{Engine, Listen};
+use crate::runner::layout::{Layout, put};
+use crate::runner::stream::Heard;
+use crate::runner::wire::PlanFiling;
+
+/// How many digits of its digest name a plan.
+const PLAN_ID: usize = 12;
+/// The exit code of a plan that is not empty.
+const CHANGES: i32 = 2;
+
+impl Play {
+    /// All steps. A good end, or the reason for an early one.
+    pub(super) async fn steps(
+        &mut self,
+        bundle: &Bundle,
+        layout: &Layout,
+        engine: &Engine,
+    ) -> Result<Outcome, Outcome> {
+        self.init(layout, engine).await?;
+        let is_managed = bundle.backend.is_none();
+        match self.order.action {
+            Action::Check => return self.check(engine).await,
+            _ if self.order.plan.is_some() => self.fetch(layout).await?,
+            _ => {
+                let heard = self.plan(layout, engine, is_managed).await?;
+                let Some(heard) = heard else { return self.unchanged(engine).await };
+                let waits = self.order.action == Action::Plan || (self.order.stop_if_destroys && heard.destroys());
+                if waits {
+                    return self.keep(layout, engine).await;
+                }
+            }
+        }
+        self.apply(layout, engine).await?;
+        if self.order.action == Action::Destroy {
+            self.report.stage = Stage::Done;
+            return Ok(Outcome::Destroyed);
+        }
+        self.read_outputs(engine).await?;
+        Ok(Outcome::Applied)
+    }
+
+    async fn init(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
+        let mut words = args(["init", "-input=false", "-json"]);
+        if let Some(file) = &layout.backend {
+            let mut option = OsString::from("-backend-config=");
+            option.push(file);
+            words.push(option);
+        }
+        self.call(engine, Stage::Init, words, self.planned_by(), &[0]).await.map(drop)
+    }
+
+    /// Compares reality with the state. Nothing is written, so no lock is needed.
+    async fn check(&mut self, engine: &Engine) -> Result<Outcome, Outcome> {
+        let words = args(["plan", "-input=false", "-json", "-detailed-exitcode", "-lock=false"]);
+        let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
+        self.report.drift = drift(&ended.heard);
+        self.report.stage = Stage::Done;
+        Ok(Outcome::Checked)
+    }
+
+    /// Makes a plan; none when nothing is to be changed.
+    async fn plan(&mut self, layout: &Layout, engine: &Engine, is_managed: bool) -> Result<Option<Heard>, Outcome> {
+        let serial =
+            if is_managed { self.store.summary().await.ok().flatten().map_or(0, |state| state.serial) } else { 0 };
+        let mut words = args(["plan", "-input=false", "-json", "-detailed-exitcode"]);
+        if self.order.action == Action::Destroy {
+            words.push("-destroy".into());
+        }
+        let mut option = OsString::from("-out=");
+        option.push(&layout.plan);
+        words.push(option);
+        let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
+        let heard = ended.heard.clone();
+        self.report.drift = DriftReport { count: count(&heard.drifted), resources: first(&heard.drifted) };
+        let file =
+            std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
+        let counts = heard.counts.unwrap_or_default();
+        self.report.plan = Some(PlanReport {
+            id: hash_bytes(&file).chars().take(PLAN_ID).collect(),
+            serial,
+            add: counts.add,
+            change: counts.change,
+            destroy: counts.remove,
+            resources: first(&heard.planned),
+        });
+        Ok((ended.code() == Some(CHANGES)).then_some(heard))
+    }
+
+    /// There is nothing to change.
+    async fn unchanged(&mut self, engine: &Engine) -> Result<Outcome, Outcome> {
+        if self.order.action == Action::Destroy {
+            self.report.stage = Stage::Done;
+            return Ok(Outcome::Destroyed);
+        }
+        self.read_outputs(engine).await?;
+        Ok(Outcome::Unchanged)
+    }
+
+    /// Keeps the plan for a person, with what that person reads.
+    async fn keep(&mut self, layout: &Layout, engine: &Engine) -> Result<Outcome, Outcome> {
+        let started = Instant::now();
+        let mut words = args(["show", "-no-color"]);
+        words.push(layout.plan.clone().into());
+        let shown = engine.call(&words, Instant::now() + READ_WITHIN, Listen::Keep).await;
+        let text = shown.map(|shown| shown.kept).unwrap_or_default();
+        let text = self.redactor.clean(&String::from_utf8_lossy(&text)).into_owned();
+        let file =
+            std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
+        let report = self.report.plan.clone().unwrap_or_default();
+        let filing = PlanFiling { report, inputs: self.order.inputs.clone(), text, file: ByteString(file) };
+        let kept = self.store.keep(&filing).await;
+        self.took(Stage::Plan, started);
+        kept.map_err(|why| self.fail("The plan cannot be kept", &why.to_string()))?;
+        self.report.stage = Stage::Done;
+        Ok(Outcome::Planned)
+    }
+
+    /// Fetches the plan that was approved.
+    async fn fetch(&mut self, layout: &Layout) -> Result<(), Outcome> {
+        let wanted = self.order.plan.clone().unwrap_or_default();
+        let found = self.store.plan().await.map_err(|why| self.fail("The plan cannot be read", &why.to_string()))?;
+        let Some(found) = found else {
+            self.say(Severity::Error, &format!("The plan {wanted} is not kept any more"), None);
+            return Err(Outcome::Stale);
+        };
+        let digest = hash_bytes(&found.file.0);
+        let is_wanted =
+            found.kept.report.id == wanted && digest.starts_with(&wanted) && found.kept.inputs == self.order.inputs;
+        if !is_wanted {
+            let detail =
+                format!("The kept plan is {}, made from other inputs or at another time.", found.kept.report.id);
+            self.say(Severity::Error, &format!("The plan {wanted} is not kept any more"), Some(&detail));
+            return Err(Outcome::Stale);
+        }
+        let _ = std::fs::remove_file(&layout.plan);
+        put(&layout.plan, &found.file.0)
+            .map_err(|error| self.fail("The plan cannot be written", &error.to_string()))?;
+        self.report.plan = Some(found.kept.report);
+        Ok(())
+    }
+
+    async fn apply(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
+        let mut words = args(["apply", "-input=false", "-json"]);
+        words.push(layout.plan.clone().into());
+        let until = Instant::now() + self.order.apply_within.as_duration();
+        self.call(engine, Stage::Apply, words, until, &[0]).await.map(drop)
+    }
+
+    /// Reads the outputs.
+    async fn read_outputs(&mut self, engine: &Engine) -> Result<(), Outcome> {
+        let started = Instant::now();
+        self.report.stage = Stage::Outputs;
+        let read = engine.call(&args(["output", "-json"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
+        self.took(Stage::Outputs, started);
+        let read = read.map_err(|error| self.fail("The outputs cannot be read", &error.to_string()))?;
+        if read.code() != Some(0) {
+            return Err(self.failed(engine, Stage::Outputs, &read).await);
+        }
+        let outputs = serde_json::from_slice(&read.kept);
+        self.outputs = Some(outputs.map_err(|error| self.fail("The outputs are not understood", &error.to_string()))?);
+        self.report.stage = Stage::Done;
+        Ok(())
+    }
+}
+
+/// What differs from the state, and what the plan would change although the inputs are those that were applied.
+fn drift(heard: &Heard) -> DriftReport {
+    let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
+    let planned = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
+    let all: Vec<ChangedResource> = heard.drifted.iter().chain(planned).cloned().collect();
+    DriftReport { count: count(&all), resources: first(&all) }
+}
+
+fn count(changes: &[ChangedResource]) -> i64 {
+    i64::try_from(changes.len()).unwrap_or(i64::MAX)
+}
+
+fn first(changes: &[ChangedResource]) -> Vec<ChangedResource> {
+    changes.iter().take(NAMED_RESOURCES).cloned().collect()
+}

@@ -1,0 +1,339 @@
+//! `tf-runner serve`: Terraform's http backend on the pod's own loopback, and the only container with a token.
+//!
+//! | Path | |
+//! |---|---|
+//! | `GET`, `POST`, `LOCK`, `UNLOCK /state` | what Terraform asks for |
+//! | `GET /lock`, `GET /summary` | who holds the lock, what is known of the state |
+//! | `POST /rescue` | a state that Terraform could not save |
+//! | `PUT`, `GET /plan`, `POST /report` | what `tf-runner run` has to keep |
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::ByteString;
+use kube::{Client, Config};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::{OnceCell, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::wire::{Filing, PlanFetched, PlanFiling};
+use crate::run::order::StoreOrder;
+use crate::store::pack::pack;
+use crate::store::retry::patiently;
+use crate::store::{Store, StoreError, lock, plan, report, state};
+
+/// How often the lock is renewed.
+const RENEW: Duration = Duration::from_secs(10);
+/// How long a request to the API server may take.
+const REQUEST: Duration = Duration::from_secs(15);
+
+/// The store at work.
+struct Server {
+    store: Store,
+    order: StoreOrder,
+    /// The pod, by its UID: the holder of the lock.
+    pod: String,
+    /// One save, lock or unlock at a time.
+    turn: tokio::sync::Mutex<()>,
+    /// What a predecessor in this pod held is held on.
+    adopted: OnceCell<()>,
+    renewing: Mutex<Option<AbortHandle>>,
+}
+
+/// Why a request is not answered as the asker hoped.
+enum No {
+    Store(StoreError),
+    /// Somebody else holds the lock.
+    Locked(Value),
+    /// The request makes no sense.
+    Bad(String),
+}
+
+impl From<StoreError> for No {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// What a request is answered with: none is 204.
+type Answer = Result<Option<Bytes>, No>;
+
+/// A client that leaves the patience to us.
+///
+/// # Errors
+///
+/// When there is no way to the API server.
+pub async fn client() -> Result<Client, String> {
+    opcore::client::install_crypto_provider();
+    let config = Config::infer().await.map_err(|error| format!("No way to the API server: {error}"))?;
+    let mut config = config;
+    config.default_retry = false;
+    config.connect_timeout = Some(REQUEST);
+    config.read_timeout = Some(REQUEST);
+    config.write_timeout = Some(REQUEST);
+    config.reset_reader_on_write = true;
+    Client::try_from(config).map_err(|error| format!("No way to the API server: {error}"))
+}
+
+/// Serves until it is told to stop, and then answers what is under way.
+///
+/// # Errors
+///
+/// When it cannot listen.
+pub async fn serve(
+    store: Store,
+    order: StoreOrder,
+    pod: String,
+    address: &str,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let listener = TcpListener::bind(address).await?;
+    let server = Server {
+        store,
+        order,
+        pod,
+        turn: tokio::sync::Mutex::default(),
+        adopted: OnceCell::new(),
+        renewing: Mutex::default(),
+    };
+    let server = Arc::new(server);
+    let adopting = server.clone();
+    tokio::spawn(async move { adopting.adopt().await });
+    let mut connections = JoinSet::new();
+    loop {
+        let stopping = stop.clone();
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            accepted = listener.accept() => {
+                let (connection, _) = accepted?;
+                connections.spawn(talk(server.clone(), TokioIo::new(connection), stopping));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+async fn talk(server: Arc<Server>, io: TokioIo<tokio::net::TcpStream>, mut stop: watch::Receiver<bool>) {
+    let service = service_fn(move |request| {
+        let server = server.clone();
+        async move { Ok::<_, Infallible>(server.answer(request).await) }
+    });
+    let mut connection = std::pin::pin!(http1::Builder::new().serve_connection(io, service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+impl Server {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let body = match body.collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return response(StatusCode::BAD_REQUEST, error.to_string().into()),
+        };
+        let id = head.uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("ID=")));
+        let what = format!("{} {}", head.method, head.uri.path());
+        // It goes on when the asker goes away: what was begun is ended.
+        let id = id.map(str::to_owned);
+        let asked = tokio::spawn(async move { self.route(&head.method, head.uri.path(), id.as_deref(), body).await });
+        let answer = asked.await.unwrap_or_else(|error| Err(No::Bad(error.to_string())));
+        let (status, words) = match answer {
+            Ok(Some(body)) => return response(StatusCode::OK, body),
+            Ok(None) => return response(StatusCode::NO_CONTENT, Bytes::new()),
+            Err(No::Locked(holder)) => (StatusCode::LOCKED, holder.to_string()),
+            Err(No::Bad(words)) => (StatusCode::BAD_REQUEST, words),
+            Err(No::Store(error)) => (code(&error), error.to_string()),
+        };
+        tracing::warn!("{what}: {status}: {words}");
+        response(status, words.into())
+    }
+
+    async fn route(self: &Arc<Self>, method: &Method, path: &str, id: Option<&str>, body: Bytes) -> Answer {
+        match (method.as_str(), path) {
+            ("GET", "/healthz") => Ok(None),
+            ("GET", "/state") => Ok(patiently(|| state::current(&self.store)).await?.map(Bytes::from)),
+            ("GET", "/summary") => to_answer(patiently(|| state::summary(&self.store)).await?.as_ref()),
+            ("GET", "/lock") => {
+                let holder = patiently(|| lock::look(&self.store)).await?;
+                to_answer(holder.map(|holder| holder.told()).as_ref())
+            }
+            ("GET", "/plan") => {
+                let found = patiently(|| plan::load(&self.store)).await?;
+                to_answer(found.map(|(kept, file)| PlanFetched { kept, file: ByteString(file) }).as_ref())
+            }
+            ("PUT", "/plan") => self.keep(&parse(&body)?).await,
+            ("POST", "/report") => {
+                let Filing { report, outputs } = parse(&body)?;
+                patiently(|| report::save(&self.store, &report, outputs.as_ref())).await?;
+                Ok(None)
+            }
+            ("POST", "/state") => {
+                let id = id.ok_or_else(|| No::Bad("a state is saved under a lock only".to_owned()))?;
+                self.save(body, id).await
+            }
+            ("POST", "/rescue") => self.rescue(body).await,
+            ("LOCK", "/state") => self.lock(&parse(&body)?).await,
+            ("UNLOCK", "/state") => self.unlock(&parse(&body)?).await,
+            _ => Err(No::Bad(format!("{method} {path} is not served"))),
+        }
+    }
+
+    async fn keep(&self, filing: &PlanFiling) -> Answer {
+        let PlanFiling { report, inputs, text, file } = filing;
+        patiently(|| plan::save(&self.store, report, inputs, &self.order.run, &file.0, text)).await?;
+        Ok(None)
+    }
+
+    async fn save(&self, body: Bytes, id: &str) -> Answer {
+        let _turn = self.turn.lock().await;
+        self.save_in_turn(body, id).await
+    }
+
+    async fn save_in_turn(&self, body: Bytes, id: &str) -> Answer {
+        let facts = state::facts(&body)?;
+        let packed = tokio::task::spawn_blocking(move || pack(&body)).await;
+        let packed = packed.map_err(|error| No::Bad(error.to_string()))?;
+        let save = state::Save { packed: &packed, facts: &facts, run: &self.order.run, history: &self.order.history };
+        patiently(|| async {
+            // In this order: whoever saves after us must have taken the lock after we looked.
+            let seen = state::see(&self.store).await?;
+            lock::require(&self.store, &self.pod, id).await?;
+            state::save(&self.store, seen, &save).await
+        })
+        .await?;
+        Ok(None)
+    }
+
+    /// Saves under the lock that this pod holds, or under one of its own.
+    async fn rescue(self: &Arc<Self>, body: Bytes) -> Answer {
+        self.adopt().await;
+        let _turn = self.turn.lock().await;
+        let held = patiently(|| lock::look(&self.store)).await?;
+        let held = held.filter(|holder| holder.pod == self.pod).and_then(|holder| holder.id().map(str::to_owned));
+        let id = if let Some(id) = held {
+            id
+        } else {
+            let id = format!("rescue-{}", self.order.run);
+            self.take(&json!({ "ID": id, "Operation": "rescue", "Created": jiff::Timestamp::now() })).await?;
+            id
+        };
+        let saved = self.save_in_turn(body, &id).await;
+        // Terraform is gone: nobody else will give it back.
+        self.release(&id).await?;
+        saved
+    }
+
+    async fn lock(self: &Arc<Self>, info: &Value) -> Answer {
+        self.adopt().await;
+        let _turn = self.turn.lock().await;
+        self.take(info).await?;
+        Ok(Some(Bytes::new()))
+    }
+
+    async fn take(self: &Arc<Self>, info: &Value) -> Result<(), No> {
+        match patiently(|| lock::take(&self.store, &self.pod, info)).await? {
+            Ok(()) => {
+                self.renew();
+                Ok(())
+            }
+            Err(holder) => Err(No::Locked(holder.told())),
+        }
+    }
+
+    async fn unlock(self: &Arc<Self>, info: &Value) -> Answer {
+        self.adopt().await;
+        let _turn = self.turn.lock().await;
+        let id = info["ID"].as_str().ok_or_else(|| No::Bad("the lock is given back by its id only".to_owned()))?;
+        self.release(id).await?;
+        Ok(Some(Bytes::new()))
+    }
+
+    async fn release(&self, id: &str) -> Result<(), No> {
+        match patiently(|| lock::release(&self.store, &self.pod, id)).await? {
+            Ok(()) => {
+                self.set_renewing(None);
+                Ok(())
+            }
+            Err(holder) => Err(No::Locked(holder.told())),
+        }
+    }
+
+    /// Goes on with a lock that a predecessor in this pod took.
+    async fn adopt(self: &Arc<Self>) {
+        let adopt = || async {
+            match patiently(|| lock::look(&self.store)).await {
+                Ok(Some(holder)) if holder.pod == self.pod => self.renew(),
+                Ok(_) => {}
+                Err(error) => tracing::warn!("the lock cannot be read: {error}"),
+            }
+        };
+        self.adopted.get_or_init(adopt).await;
+    }
+
+    /// Renews the lock until it is given back.
+    fn renew(self: &Arc<Self>) {
+        let server = self.clone();
+        let task = tokio::spawn(async move {
+            let mut ticks = interval(RENEW);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks.tick().await;
+            loop {
+                ticks.tick().await;
+                match lock::renew(&server.store, &server.pod).await {
+                    Ok(true) => {}
+                    Ok(false) => return tracing::warn!("the lock is no longer held by this pod"),
+                    Err(error) => tracing::warn!("the lock is not renewed: {error}"),
+                }
+            }
+        });
+        self.set_renewing(Some(task.abort_handle()));
+    }
+
+    fn set_renewing(&self, task: Option<AbortHandle>) {
+        let mut renewing = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = std::mem::replace(&mut *renewing, task) {
+            old.abort();
+        }
+    }
+}
+
+fn code(error: &StoreError) -> StatusCode {
+    match error {
+        StoreError::Refused(_) | StoreError::Raced(_) => StatusCode::CONFLICT,
+        StoreError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        // Asking once more does not mend it.
+        StoreError::Missing(_) | StoreError::Damaged { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        StoreError::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response
+}
+
+fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, No> {
+    serde_json::from_slice(body).map_err(|error| No::Bad(format!("the request is not understood: {error}")))
+}
+
+fn to_answer<T: Serialize>(what: Option<&T>) -> Answer {
+    let bytes = what.map(serde_json::to_vec).transpose().map_err(|error| No::Bad(error.to_string()))?;
+    Ok(bytes.map(Bytes::from))
+}

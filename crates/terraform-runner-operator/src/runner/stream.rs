@@ -1,0 +1,231 @@
+//! What Terraform says with `-json`: one object per line, and now and then a bare line.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::redact::Redactor;
+use crate::api::v1alpha1::{ChangedResource, Diagnostic, Severity};
+
+/// The version of the format that is understood; a higher minor one only adds to it.
+const FORMAT: &str = "1";
+/// How long a detail may be: it ends up in a status.
+const DETAIL: usize = 500;
+/// Warnings that every run with a mirror of providers has, and that nobody here can act on.
+const NOISE: [&str; 1] = ["Incomplete lock file information for providers"];
+
+/// What was heard.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// What the program calls itself.
+    pub engine: Option<String>,
+    /// Resources that the plan changes.
+    pub planned: Vec<ChangedResource>,
+    /// Resources that are not as the state has them.
+    pub drifted: Vec<ChangedResource>,
+    /// How many resources the plan makes, changes and destroys.
+    pub counts: Option<Counts>,
+    /// What it has to say.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Resources that it began to make.
+    pub begun: BTreeSet<String>,
+    /// Why the rest cannot be understood.
+    pub foreign: Option<String>,
+}
+
+/// How many resources a plan makes, changes and destroys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Counts {
+    /// Makes.
+    pub add: i64,
+    /// Changes.
+    pub change: i64,
+    /// Destroys.
+    pub remove: i64,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(rename = "@message", default)]
+    message: String,
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    ui: Option<String>,
+    #[serde(default)]
+    tofu: Option<String>,
+    #[serde(default)]
+    terraform: Option<String>,
+    #[serde(default)]
+    change: Value,
+    #[serde(default)]
+    hook: Value,
+    #[serde(default)]
+    changes: Value,
+    #[serde(default)]
+    diagnostic: Value,
+}
+
+impl Heard {
+    /// Hears a line, and answers what a person should read of it.
+    pub fn hear(&mut self, line: &str, redactor: &Redactor) -> String {
+        let Ok(said) = serde_json::from_str::<Line>(line) else { return redactor.clean(line).into_owned() };
+        match said.kind.as_str() {
+            "version" => self.hear_version(&said),
+            "planned_change" => self.planned.extend(changed(&said.change, redactor)),
+            "resource_drift" => self.drifted.extend(changed(&said.change, redactor)),
+            "change_summary" if said.changes["operation"] == "plan" => {
+                self.counts = serde_json::from_value(said.changes).ok();
+            }
+            "apply_start" if said.hook["action"] == "create" => {
+                self.begun.extend(said.hook["resource"]["addr"].as_str().map(str::to_owned));
+            }
+            "diagnostic" => {
+                let diagnostic = diagnostic(&said.diagnostic, redactor);
+                if NOISE.contains(&diagnostic.summary.as_str()) {
+                    return String::new();
+                }
+                let words = words(&diagnostic);
+                self.diagnostics.push(diagnostic);
+                return words;
+            }
+            // Again what the plan has said.
+            "outputs" => return String::new(),
+            _ => {}
+        }
+        redactor.clean(&said.message).into_owned()
+    }
+
+    fn hear_version(&mut self, said: &Line) {
+        let tofu = said.tofu.as_ref().map(|version| format!("OpenTofu v{version}"));
+        self.engine = tofu.or_else(|| said.terraform.as_ref().map(|version| format!("Terraform v{version}")));
+        let format = said.ui.as_deref().unwrap_or(FORMAT);
+        if format.split('.').next() != Some(FORMAT) {
+            self.foreign = Some(format.to_owned());
+        }
+    }
+
+    /// Whether the plan destroys something, be it to make it anew.
+    pub fn destroys(&self) -> bool {
+        let destroys = |change: &ChangedResource| matches!(change.action.as_str(), "delete" | "replace");
+        self.counts.is_some_and(|counts| counts.remove > 0) || self.planned.iter().any(destroys)
+    }
+
+    /// Whether there is an error of this summary.
+    pub fn failed_with(&self, summary: &str) -> bool {
+        self.diagnostics.iter().any(|all| all.severity == Severity::Error && all.summary.contains(summary))
+    }
+}
+
+/// A resource that is changed; none when it is only read.
+fn changed(change: &Value, redactor: &Redactor) -> Option<ChangedResource> {
+    let (address, action) = (change["resource"]["addr"].as_str()?, change["action"].as_str()?);
+    if matches!(action, "read" | "noop") {
+        return None;
+    }
+    Some(ChangedResource { address: redactor.clean(address).into_owned(), action: action.to_owned() })
+}
+
+/// A diagnostic without its snippet: that has lines of the configuration, and values.
+fn diagnostic(said: &Value, redactor: &Redactor) -> Diagnostic {
+    let text =
+        |key: &str| said[key].as_str().filter(|text| !text.is_empty()).map(|text| redactor.clean(text).into_owned());
+    let range = &said["range"];
+    let at = range["filename"].as_str().map(|file| match range["start"]["line"].as_i64() {
+        Some(line) => format!("{file}:{line}"),
+        None => file.to_owned(),
+    });
+    Diagnostic {
+        severity: if said["severity"] == "warning" { Severity::Warning } else { Severity::Error },
+        summary: text("summary").unwrap_or_default(),
+        detail: text("detail").map(|detail| shortened(&detail)),
+        address: text("address"),
+        at,
+    }
+}
+
+/// No longer than a detail may be. What is confidential was taken out before: half of it would not be found.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(DETAIL) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// A diagnostic for a person.
+pub fn words(diagnostic: &Diagnostic) -> String {
+    let severity = if diagnostic.severity == Severity::Error { "Error" } else { "Warning" };
+    let mut words = format!("{severity}: {}", diagnostic.summary);
+    for (label, value) in [("with", &diagnostic.address), ("at", &diagnostic.at)] {
+        if let Some(value) = value {
+            let _ = write!(words, "\n  {label} {value}");
+        }
+    }
+    if let Some(detail) = &diagnostic.detail {
+        let _ = write!(words, "\n  {}", detail.replace('\n', "\n  "));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hear(lines: &str, secret: &str) -> (Heard, Vec<String>) {
+        let redactor = Redactor::new(&[secret.to_owned()]);
+        let mut heard = Heard::default();
+        let said = lines.lines().map(|line| heard.hear(line, &redactor)).collect();
+        (heard, said)
+    }
+
+    #[test]
+    fn a_plan_is_understood_and_what_is_unknown_is_passed_on() {
+        let (heard, said) = hear(
+            r#"{"@message":"OpenTofu 1.12.6","tofu":"1.12.6","type":"version","ui":"1.2"}
+a bare line
+{"@message":"something new","type":"from_the_future"}
+{"@message":"a: Plan to replace","change":{"resource":{"addr":"random_string.a"},"action":"replace"},"type":"planned_change"}
+{"@message":"b: Plan to read","change":{"resource":{"addr":"data.local_file.b"},"action":"read"},"type":"planned_change"}
+{"@message":"Plan: 1 to add","changes":{"add":1,"change":0,"import":0,"remove":1,"operation":"plan"},"type":"change_summary"}"#,
+            "none",
+        );
+        assert_eq!(heard.engine.as_deref(), Some("OpenTofu v1.12.6"));
+        assert_eq!(
+            heard.planned,
+            [ChangedResource { address: "random_string.a".to_owned(), action: "replace".to_owned() }]
+        );
+        assert_eq!(heard.counts, Some(Counts { add: 1, change: 0, remove: 1 }));
+        assert!(heard.destroys() && heard.foreign.is_none());
+        assert_eq!(said[1..3], ["a bare line", "something new"]);
+    }
+
+    #[test]
+    fn a_diagnostic_has_a_place_and_no_snippet() {
+        let (heard, said) = hear(
+            r#"{"@message":"Error: Bad hunter2","diagnostic":{"severity":"error","summary":"Bad hunter2","detail":"So hunter2","address":"a.b","range":{"filename":"main.tf","start":{"line":3,"column":1,"byte":4}},"snippet":{"code":"x = hunter2"}},"type":"diagnostic"}"#,
+            "hunter2",
+        );
+        let expected = Diagnostic {
+            severity: Severity::Error,
+            summary: "Bad (redacted)".to_owned(),
+            detail: Some("So (redacted)".to_owned()),
+            address: Some("a.b".to_owned()),
+            at: Some("main.tf:3".to_owned()),
+        };
+        assert_eq!(heard.diagnostics, [expected]);
+        assert_eq!(said, ["Error: Bad (redacted)\n  with a.b\n  at main.tf:3\n  So (redacted)"]);
+    }
+
+    #[test]
+    fn a_format_of_another_major_version_is_noticed() {
+        let (heard, _) = hear(r#"{"@message":"","terraform":"9.0.0","type":"version","ui":"2.0"}"#, "none");
+        assert_eq!(heard.foreign.as_deref(), Some("2.0"));
+    }
+
+    #[test]
+    fn a_long_detail_is_cut() {
+        assert_eq!(shortened(&"ä".repeat(1000)).chars().count(), DETAIL + 1);
+    }
+}

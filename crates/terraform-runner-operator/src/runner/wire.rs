@@ -1,0 +1,176 @@
+//! What the two containers of a pod tell each other, on its loopback.
+
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::ByteString;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::run::report::{OutputValues, PlanReport, Report, StateReport};
+use crate::store::plan::KeptPlan;
+
+/// A pause between two questions whether the store answers yet.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long an answer may take: the store waits a minute for the API server.
+const ANSWER: Duration = Duration::from_secs(100);
+
+/// A report with the outputs.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Filing {
+    /// The report.
+    pub report: Report,
+    /// The outputs, if they were read.
+    pub outputs: Option<OutputValues>,
+}
+
+/// A plan to be kept.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanFiling {
+    /// What it does.
+    pub report: PlanReport,
+    /// The inputs it was made from.
+    pub inputs: String,
+    /// What people read.
+    pub text: String,
+    /// The file.
+    pub file: ByteString,
+}
+
+/// A plan that was kept.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanFetched {
+    /// What is known of it.
+    pub kept: KeptPlan,
+    /// The file.
+    pub file: ByteString,
+}
+
+/// Why the store did not do what it was asked.
+#[derive(Debug)]
+pub enum Trouble {
+    /// It cannot be reached, or cannot reach the API server.
+    Away(String),
+    /// It says no.
+    Refused(String),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Away(why) | Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+/// The store, as the container in which Terraform runs sees it.
+#[derive(Clone, Debug)]
+pub struct StoreClient {
+    address: String,
+}
+
+impl StoreClient {
+    /// The store at this address.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self { address: address.into() }
+    }
+
+    /// Waits until it answers.
+    pub async fn ready(&self, within: Duration) -> Result<(), Trouble> {
+        let started = Instant::now();
+        loop {
+            match self.ask(Method::GET, "/healthz", Vec::new()).await {
+                Ok(_) => return Ok(()),
+                Err(trouble) if started.elapsed() > within => return Err(trouble),
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// What it knows of the state.
+    pub async fn summary(&self) -> Result<Option<StateReport>, Trouble> {
+        self.read("/summary").await
+    }
+
+    /// Who holds the lock, as Terraform is told of it.
+    pub async fn lock(&self) -> Result<Option<Value>, Trouble> {
+        self.read("/lock").await
+    }
+
+    /// The state.
+    pub async fn state(&self) -> Result<Option<Value>, Trouble> {
+        self.read("/state").await
+    }
+
+    /// The kept plan.
+    pub async fn plan(&self) -> Result<Option<PlanFetched>, Trouble> {
+        self.read("/plan").await
+    }
+
+    /// Keeps a plan.
+    pub async fn keep(&self, plan: &PlanFiling) -> Result<(), Trouble> {
+        self.write(Method::PUT, "/plan", plan).await
+    }
+
+    /// Files a report.
+    pub async fn file(&self, filing: &Filing) -> Result<(), Trouble> {
+        self.write(Method::POST, "/report", filing).await
+    }
+
+    /// Saves a state that Terraform could not.
+    pub async fn rescue(&self, state: Vec<u8>) -> Result<(), Trouble> {
+        self.ask(Method::POST, "/rescue", state).await.map(drop)
+    }
+
+    async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Trouble> {
+        match self.ask(Method::GET, path, Vec::new()).await? {
+            Some(body) => serde_json::from_slice(&body).map(Some).map_err(|error| Trouble::Refused(error.to_string())),
+            None => Ok(None),
+        }
+    }
+
+    async fn write<T: Serialize>(&self, method: Method, path: &str, what: &T) -> Result<(), Trouble> {
+        let body = serde_json::to_vec(what).map_err(|error| Trouble::Refused(error.to_string()))?;
+        self.ask(method, path, body).await.map(drop)
+    }
+
+    /// Asks, and answers the body of a good answer; none when it says that there is nothing.
+    async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Option<Bytes>, Trouble> {
+        let (status, body) = match timeout(ANSWER, self.send(method, path, body)).await {
+            Ok(answer) => answer.map_err(|error| Trouble::Away(format!("the store cannot be reached: {error}")))?,
+            Err(_) => return Err(Trouble::Away("the store does not answer".to_owned())),
+        };
+        match status {
+            StatusCode::NO_CONTENT => Ok(None),
+            status if status.is_success() => Ok(Some(body)),
+            status if status.is_server_error() => Err(Trouble::Away(String::from_utf8_lossy(&body).into_owned())),
+            _ => Err(Trouble::Refused(String::from_utf8_lossy(&body).into_owned())),
+        }
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> std::io::Result<(StatusCode, Bytes)> {
+        let stream = TcpStream::connect(&self.address).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
+        let connection = tokio::spawn(connection);
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::HOST, &self.address)
+            .body(Full::new(Bytes::from(body)))
+            .map_err(std::io::Error::other)?;
+        let answer = sender.send_request(request).await.map_err(std::io::Error::other)?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+        connection.abort();
+        Ok((status, body))
+    }
+}

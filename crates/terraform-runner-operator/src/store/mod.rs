@@ -1,0 +1,175 @@
+//! Things that may be too large for one Secret, and the lock of the state.
+//!
+//! ```text
+//!   state:  chunks of a free place ──▶ index (fenced by its version)      a crash in between changes nothing
+//!   plan:   chunks ──▶ plan.json                                          one that does not fit its chunks is no plan
+//!   report: one Secret                                                    the outputs stay until there are others
+//! ```
+//!
+//! Everything is compressed by gzip, cut into chunks and checked when it is read: what is damaged is told by its name, and
+//! never taken for something else. All writes are server-side applies or replacements of an object by name: rights that
+//! name objects suffice, which create by POST, list and watch would not.
+//!
+//! Each function asks the API server once. Who can wait wraps it into [`retry::patiently`].
+
+pub mod inputs;
+pub mod lock;
+pub mod pack;
+pub mod places;
+pub mod plan;
+pub mod report;
+pub mod retry;
+pub mod state;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::run::names::Names;
+use crate::run::order::{Marks, StoreOrder};
+
+/// Who owns the fields that are written here.
+pub const MANAGER: &str = "terraform-runner-operator";
+/// Who owns what is made empty, to be filled by a write that is fenced: another one, so that making it once more empties
+/// nothing.
+const MAKER: &str = "terraform-runner-operator-make";
+
+/// Why something cannot be read or written.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// It is not there.
+    #[error("Secret {0} does not exist")]
+    Missing(String),
+    /// It is there, and is not what was written.
+    #[error("Secret {secret} is damaged: {fault}")]
+    Damaged {
+        /// Which Secret.
+        secret: String,
+        /// In what way.
+        fault: String,
+    },
+    /// Somebody else wrote first.
+    #[error("Secret {0} was written by somebody else meanwhile")]
+    Raced(String),
+    /// It must not be written.
+    #[error("{0}")]
+    Refused(String),
+    /// It cannot be kept.
+    #[error("{what} takes {bytes} bytes compressed; at most {limit} can be kept")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// How large it is.
+        bytes: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// The API server says no, or nothing.
+    #[error("the API server: {0}")]
+    Api(#[from] kube::Error),
+}
+
+impl StoreError {
+    /// The code of the API server's answer, or what it would have been.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api(kube::Error::Api(status)) => Some(status.code),
+            Self::Raced(_) => Some(409),
+            _ => None,
+        }
+    }
+
+    /// Damage, in words.
+    fn damaged(secret: &str, fault: impl Into<String>) -> Self {
+        Self::Damaged { secret: secret.to_owned(), fault: fault.into() }
+    }
+}
+
+/// The Secrets and the Lease of one workspace.
+#[derive(Clone)]
+pub struct Store {
+    secrets: Api<Secret>,
+    leases: Api<Lease>,
+    names: Names,
+    marks: Marks,
+}
+
+impl Store {
+    /// Those with these names, without marks: for reading.
+    pub fn new(client: Client, namespace: &str, names: Names) -> Self {
+        Self {
+            secrets: Api::namespaced(client.clone(), namespace),
+            leases: Api::namespaced(client, namespace),
+            names,
+            marks: Marks::default(),
+        }
+    }
+
+    /// Those that a runner is told of.
+    pub fn of(client: Client, order: &StoreOrder) -> Self {
+        let store = Self::new(client, &order.namespace, Names::with_stem(&order.stem));
+        Self { marks: order.marks.clone(), ..store }
+    }
+
+    /// Their names.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    async fn secret(&self, name: &str) -> Result<Option<Secret>, StoreError> {
+        Ok(self.secrets.get_opt(name).await?)
+    }
+
+    /// Makes a Secret what it should be. With a version: only if it still is at that version.
+    async fn write(
+        &self,
+        name: &str,
+        data: BTreeMap<&str, ByteString>,
+        version: Option<&str>,
+    ) -> Result<Secret, StoreError> {
+        let body = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data, "metadata": self.metadata(name, version),
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        Ok(self.secrets.patch(name, &params, &Patch::Apply(&body)).await?)
+    }
+
+    /// Makes an empty Secret, if there is none, and answers what there is.
+    async fn make(&self, name: &str) -> Result<Secret, StoreError> {
+        let body =
+            json!({ "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": self.metadata(name, None) });
+        Ok(self.secrets.patch(name, &PatchParams::apply(MAKER).force(), &Patch::Apply(&body)).await?)
+    }
+
+    fn metadata(&self, name: &str, version: Option<&str>) -> Value {
+        let mut metadata = json!({ "name": name, "labels": self.marks.labels, "annotations": self.marks.annotations });
+        if let Some(version) = version {
+            metadata["resourceVersion"] = version.into();
+        }
+        metadata
+    }
+}
+
+/// The value of a key.
+fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
+    Some(&secret.data.as_ref()?.get(key)?.0)
+}
+
+/// The value of a key that holds JSON.
+fn parsed<T: DeserializeOwned>(secret: &Secret, name: &str, key: &str) -> Result<T, StoreError> {
+    let bytes = value(secret, key).ok_or_else(|| StoreError::damaged(name, format!("it has no key {key}")))?;
+    serde_json::from_slice(bytes)
+        .map_err(|error| StoreError::damaged(name, format!("{key} is not what it should be: {error}")))
+}
+
+fn to_json<T: Serialize>(what: &T) -> Result<ByteString, StoreError> {
+    serde_json::to_vec(what).map(ByteString).map_err(|error| StoreError::Api(kube::Error::SerdeError(error)))
+}

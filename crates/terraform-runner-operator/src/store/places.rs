@@ -1,0 +1,202 @@
+//! Where the next version of the state goes, and whether it may: pure.
+
+use serde::{Deserialize, Serialize};
+
+use super::pack::Sums;
+
+/// The versions of a state that are kept, the newest first: that one is current.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Index {
+    /// The versions.
+    pub versions: Vec<Version>,
+}
+
+/// One version of a state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Version {
+    /// Where its chunks are.
+    pub place: usize,
+    /// What Terraform says of it.
+    #[serde(flatten)]
+    pub facts: Facts,
+    /// What must be found there.
+    #[serde(flatten)]
+    pub sums: Sums,
+    /// The run that saved it, by the name of its Job.
+    pub run: String,
+    /// When.
+    pub time: jiff::Timestamp,
+}
+
+/// What Terraform says of a state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Facts {
+    /// Counts its versions.
+    pub serial: i64,
+    /// What all versions of a state share.
+    pub lineage: String,
+    /// How many resources it has; none when it is encrypted, and nobody can tell.
+    pub resources: Option<i64>,
+}
+
+/// Whether a save may go ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    Save,
+    /// It has been saved; the answer was lost.
+    Saved,
+    /// It would take the place of something newer, or of something else.
+    Refuse(String),
+}
+
+impl Index {
+    /// The current version.
+    pub fn current(&self) -> Option<&Version> {
+        self.versions.first()
+    }
+
+    /// Whether this state may become the current version.
+    pub fn judge(&self, facts: &Facts, sha256: &str, run: &str) -> Verdict {
+        let Some(current) = self.current() else { return Verdict::Save };
+        if current.sums.sha256 == sha256 {
+            return Verdict::Saved;
+        }
+        if facts.lineage != current.facts.lineage {
+            return match current.facts.resources {
+                Some(0) => Verdict::Save,
+                _ => Verdict::Refuse(format!(
+                    "the state that is kept has lineage {} and is not empty: a state of lineage {} may not take its place",
+                    current.facts.lineage, facts.lineage
+                )),
+            };
+        }
+        // Terraform counts on only once it heard that its last save got through: within a run a serial may come twice.
+        let behind =
+            facts.serial < current.facts.serial || (facts.serial == current.facts.serial && current.run != run);
+        if behind {
+            return Verdict::Refuse(format!(
+                "the state that is kept has serial {}: one of serial {} may not take its place",
+                current.facts.serial, facts.serial
+            ));
+        }
+        Verdict::Save
+    }
+
+    /// A place that no kept version is in: there are more places than versions. One that holds nothing at all is better than
+    /// one whose version is on its way out.
+    pub fn free_place(&self, keep: usize) -> usize {
+        let keep = keep.max(1);
+        let is_free =
+            |among: usize, place: usize| self.versions.iter().take(among).all(|version| version.place != place);
+        // As many as Names::state_places has.
+        let free = |among: usize| (0..keep + 2).find(|place| is_free(among, *place));
+        free(self.versions.len()).or_else(|| free(keep)).unwrap_or(0)
+    }
+
+    /// The index after this version was written. Of each run its last version is kept.
+    #[must_use]
+    pub fn with(&self, version: Version, keep: usize) -> Self {
+        let others = self.versions.iter().filter(|other| other.run != version.run && other.place != version.place);
+        let others: Vec<Version> = others.cloned().collect();
+        Self { versions: std::iter::once(version).chain(others).take(keep.max(1)).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::v1alpha1::History;
+    use crate::run::names::Names;
+
+    fn version(place: usize, serial: i64, run: &str) -> Version {
+        Version {
+            place,
+            facts: Facts { serial, lineage: "a".to_owned(), resources: Some(1) },
+            sums: Sums { sha256: format!("{run}/{serial}"), ..Sums::default() },
+            run: run.to_owned(),
+            time: jiff::Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn index(versions: &[Version]) -> Index {
+        Index { versions: versions.to_vec() }
+    }
+
+    #[test]
+    fn an_older_state_does_not_take_the_place_of_a_newer_one() {
+        let index = index(&[version(0, 5, "one")]);
+        let of = |serial, lineage: &str| Facts { serial, lineage: lineage.to_owned(), resources: Some(3) };
+        assert!(matches!(index.judge(&of(4, "a"), "x", "one"), Verdict::Refuse(_)));
+        assert!(matches!(index.judge(&of(5, "a"), "x", "two"), Verdict::Refuse(_)));
+        assert!(matches!(index.judge(&of(9, "b"), "x", "two"), Verdict::Refuse(_)));
+        assert_eq!(index.judge(&of(6, "a"), "x", "two"), Verdict::Save);
+        assert_eq!(index.judge(&of(5, "a"), "x", "one"), Verdict::Save, "its last save may have gone unheard");
+        assert_eq!(index.judge(&of(5, "a"), "one/5", "one"), Verdict::Saved);
+    }
+
+    #[test]
+    fn another_lineage_may_follow_an_empty_state_only() {
+        let mut empty = version(0, 5, "one");
+        empty.facts.resources = Some(0);
+        let other = Facts { serial: 1, lineage: "b".to_owned(), resources: Some(3) };
+        assert_eq!(index(&[empty.clone()]).judge(&other, "x", "two"), Verdict::Save);
+        empty.facts.resources = None;
+        assert!(
+            matches!(index(&[empty]).judge(&other, "x", "two"), Verdict::Refuse(_)),
+            "nobody can tell that it is empty"
+        );
+    }
+
+    #[test]
+    fn saves_of_one_run_collapse_into_its_last() {
+        let index = index(&[version(0, 5, "one")]).with(version(1, 6, "two"), 3).with(version(2, 7, "two"), 3);
+        assert_eq!(index.versions.iter().map(|version| version.facts.serial).collect::<Vec<_>>(), [7, 5]);
+    }
+
+    proptest! {
+        /// Saves that crash after any number of writes, with a history that is set longer and shorter in between.
+        #[test]
+        fn after_a_crash_at_any_point_the_current_version_is_intact(
+            saves in prop::collection::vec((0_usize..4, 1_i32..6, 0_usize..4, 1_usize..4), 1..40)
+        ) {
+            // What the chunks of each place hold: the serial they were written for.
+            let mut places: BTreeMap<(usize, usize), i64> = BTreeMap::new();
+            let (mut index, mut shortest) = (Index::default(), usize::MAX);
+            for (serial, (run, keep, crash_after, chunks)) in (1_i64..).zip(saves) {
+                let history = History { states: keep, ..History::default() };
+                let keep = usize::try_from(keep).unwrap();
+                shortest = shortest.min(keep);
+                let place = index.free_place(keep);
+                prop_assert!(place < Names::state_places(&history), "the runner may write there");
+                for chunk in 0..chunks.min(crash_after) {
+                    places.insert((place, chunk), serial);
+                }
+                if crash_after >= chunks {
+                    let mut new = version(place, serial, &format!("run-{run}"));
+                    new.sums.chunks = vec![String::new(); chunks];
+                    index = index.with(new, keep);
+                    prop_assert!(index.versions.len() <= keep);
+                }
+                if let Some(current) = index.current() {
+                    for chunk in 0..current.sums.chunks.len() {
+                        prop_assert_eq!(places.get(&(current.place, chunk)), Some(&current.facts.serial));
+                    }
+                }
+                // What was never to be dropped is whole, too.
+                for kept in index.versions.iter().take(shortest) {
+                    for chunk in 0..kept.sums.chunks.len() {
+                        prop_assert_eq!(places.get(&(kept.place, chunk)), Some(&kept.facts.serial));
+                    }
+                }
+            }
+        }
+    }
+}

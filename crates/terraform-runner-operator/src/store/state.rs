@@ -1,0 +1,253 @@
+//! The state: versions in places, and an index that says which is current.
+
+use std::collections::BTreeSet;
+
+use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::ByteString;
+use kube::ResourceExt;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::pack::{CHUNK_BYTES, Packed, unpack};
+use super::places::{Facts, Index, Verdict, Version};
+use super::{Store, StoreError, parsed, to_json, value};
+use crate::api::v1alpha1::History;
+use crate::run::names::STATE_CHUNKS;
+use crate::run::report::StateReport;
+
+/// The key of the [`Index`] in its Secret.
+pub const INDEX_KEY: &str = "index.json";
+/// The key of the data in the Secret of a chunk.
+pub const CHUNK_KEY: &str = "data";
+/// How many chunks are written at once.
+const AT_ONCE: usize = 4;
+
+/// The index as it was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The index.
+    pub index: Index,
+    /// The version of its Secret; none when there is none.
+    version: Option<String>,
+}
+
+/// Reads the index. Empty when there is none.
+pub async fn see(store: &Store) -> Result<Seen, StoreError> {
+    let name = store.names.state();
+    let Some(secret) = store.secret(&name).await? else { return Ok(Seen::default()) };
+    // It was made, and its maker did not get to the next step.
+    let index = if value(&secret, INDEX_KEY).is_none() { Index::default() } else { parsed(&secret, &name, INDEX_KEY)? };
+    Ok(Seen { index, version: secret.resource_version() })
+}
+
+/// What is known of the current version; none when there is no state.
+pub async fn summary(store: &Store) -> Result<Option<StateReport>, StoreError> {
+    Ok(see(store).await?.index.current().map(report))
+}
+
+/// A version, as reports speak of it. -1 resources: nobody can tell.
+pub fn report(version: &Version) -> StateReport {
+    StateReport {
+        serial: version.facts.serial,
+        resources: version.facts.resources.unwrap_or(-1),
+        bytes: i64::try_from(version.sums.bytes).unwrap_or(i64::MAX),
+    }
+}
+
+/// Reads a version.
+///
+/// # Errors
+///
+/// When a chunk is missing or damaged: the error names it.
+pub async fn load(store: &Store, version: &Version) -> Result<Vec<u8>, StoreError> {
+    let name = |chunk| store.names.state_chunk(version.place, chunk);
+    read_chunks(store, &version.sums, name).await
+}
+
+/// Reads the current version; none when there is no state.
+///
+/// # Errors
+///
+/// When a chunk is missing or damaged. No other version is taken in its stead: see [`last_intact`].
+pub async fn current(store: &Store) -> Result<Option<Vec<u8>>, StoreError> {
+    match see(store).await?.index.current() {
+        Some(version) => load(store, version).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Reads the newest version that is whole, for a person who knows that it may not be the current one.
+pub async fn last_intact(store: &Store) -> Result<Option<(Version, Vec<u8>)>, StoreError> {
+    let mut first_fault = None;
+    for version in see(store).await?.index.versions {
+        match load(store, &version).await {
+            Ok(bytes) => return Ok(Some((version, bytes))),
+            Err(fault @ StoreError::Api(_)) => return Err(fault),
+            Err(fault) => first_fault = first_fault.or(Some(fault)),
+        }
+    }
+    first_fault.map_or(Ok(None), Err)
+}
+
+/// What Terraform says of a state.
+///
+/// # Errors
+///
+/// When this is no state.
+pub fn facts(bytes: &[u8]) -> Result<Facts, StoreError> {
+    let state: State = serde_json::from_slice(bytes)
+        .map_err(|error| StoreError::Refused(format!("what should be saved is no state: {error}")))?;
+    let managed = |resource: &&Resource| resource.mode == "managed";
+    let count: usize = state.resources.iter().filter(managed).map(|resource| resource.instances.len()).sum();
+    let resources = state.encrypted_data.is_none().then(|| i64::try_from(count).unwrap_or(i64::MAX));
+    Ok(Facts { serial: state.serial, lineage: state.lineage, resources })
+}
+
+/// The addresses of all resources that a state has; none when it is encrypted.
+pub fn addresses(state: &Value) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for resource in state["resources"].as_array().into_iter().flatten() {
+        let text = |key: &str| resource[key].as_str().unwrap_or_default();
+        let module = if text("module").is_empty() { String::new() } else { format!("{}.", text("module")) };
+        let mode = if text("mode") == "data" { "data." } else { "" };
+        for instance in resource["instances"].as_array().into_iter().flatten() {
+            let key = match &instance["index_key"] {
+                Value::Null => String::new(),
+                key => format!("[{key}]"),
+            };
+            all.insert(format!("{module}{mode}{}.{}{key}", text("type"), text("name")));
+        }
+    }
+    all
+}
+
+/// As much of a state as is looked at.
+#[derive(Deserialize)]
+struct State {
+    serial: i64,
+    lineage: String,
+    #[serde(default)]
+    resources: Vec<Resource>,
+    encrypted_data: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    mode: String,
+    #[serde(default)]
+    instances: Vec<IgnoredAny>,
+}
+
+/// What is to be saved.
+pub struct Save<'a> {
+    /// The state, compressed.
+    pub packed: &'a Packed,
+    /// What Terraform says of it.
+    pub facts: &'a Facts,
+    /// The run that saves it.
+    pub run: &'a str,
+    /// How much of the past is kept.
+    pub history: &'a History,
+}
+
+/// Makes this the current version. `seen` was read before the lock was found to be ours.
+///
+/// # Errors
+///
+/// When something newer, or something else, is kept; when somebody else saved meanwhile (409); when it is too large.
+pub async fn save(store: &Store, seen: Seen, save: &Save<'_>) -> Result<(), StoreError> {
+    let Save { packed, facts, run, history } = save;
+    match seen.index.judge(facts, &packed.sums.sha256, run) {
+        Verdict::Save => {}
+        Verdict::Saved => return Ok(()),
+        Verdict::Refuse(reason) => return Err(StoreError::Refused(reason)),
+    }
+    if packed.chunks.len() > STATE_CHUNKS {
+        let bytes = packed.chunks.iter().map(Vec::len).sum();
+        return Err(StoreError::TooLarge { what: "The state", bytes, limit: STATE_CHUNKS * CHUNK_BYTES });
+    }
+    let keep = usize::try_from(history.states).unwrap_or(1);
+    let place = seen.index.free_place(keep);
+    write_chunks(store, packed, |chunk| store.names.state_chunk(place, chunk)).await?;
+    let version = Version {
+        place,
+        facts: (*facts).clone(),
+        sums: packed.sums.clone(),
+        run: (*run).to_owned(),
+        time: jiff::Timestamp::now(),
+    };
+    let name = store.names.state();
+    let fence = if seen.version.is_some() {
+        seen.version
+    } else {
+        let made = store.make(&name).await?;
+        if value(&made, INDEX_KEY).is_some() {
+            return Err(StoreError::Raced(name));
+        }
+        made.resource_version()
+    };
+    let index = to_json(&seen.index.with(version, keep))?;
+    store.write(&name, [(INDEX_KEY, index)].into(), fence.as_deref()).await?;
+    Ok(())
+}
+
+/// Writes chunks into the Secrets of these names.
+pub(super) async fn write_chunks(
+    store: &Store,
+    packed: &Packed,
+    name: impl Fn(usize) -> String,
+) -> Result<(), StoreError> {
+    let named = packed.chunks.iter().enumerate().map(|(number, chunk)| (name(number), chunk));
+    let writes = named.map(|(name, chunk)| async move {
+        store.write(&name, [(CHUNK_KEY, ByteString(chunk.clone()))].into(), None).await
+    });
+    let writes: Vec<_> = writes.collect();
+    stream::iter(writes).buffer_unordered(AT_ONCE).try_for_each(|_| async { Ok(()) }).await
+}
+
+/// Reads chunks from the Secrets of these names, and checks them.
+pub(super) async fn read_chunks(
+    store: &Store,
+    sums: &super::pack::Sums,
+    name: impl Fn(usize) -> String,
+) -> Result<Vec<u8>, StoreError> {
+    let reads = (0..sums.chunks.len()).map(|number| {
+        let name = name(number);
+        async move {
+            let secret = store.secret(&name).await?.ok_or_else(|| StoreError::Missing(name.clone()))?;
+            let data = value(&secret, CHUNK_KEY).map(<[u8]>::to_vec);
+            data.ok_or_else(|| StoreError::damaged(&name, format!("it has no key {CHUNK_KEY}")))
+        }
+    });
+    unpack(&try_join_all(reads).await?, sums, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_state_tells_how_many_resources_are_managed() {
+        let state = br#"{"version":4,"serial":3,"lineage":"l","outputs":{},"resources":[
+            {"mode":"managed","type":"a","name":"b","instances":[{},{}]},{"mode":"data","type":"a","name":"b","instances":[{}]}]}"#;
+        assert_eq!(facts(state).unwrap(), Facts { serial: 3, lineage: "l".to_owned(), resources: Some(2) });
+        let encrypted = br#"{"serial":3,"lineage":"l","meta":{},"encrypted_data":"x","encryption_version":"v0"}"#;
+        assert_eq!(facts(encrypted).unwrap().resources, None);
+        assert!(facts(b"{}").is_err());
+    }
+
+    #[test]
+    fn resources_have_the_addresses_that_terraform_speaks_of() {
+        let state = json!({ "resources": [
+            { "mode": "managed", "type": "random_pet", "name": "a", "instances": [{}] },
+            { "mode": "managed", "type": "random_pet", "name": "b", "instances": [{ "index_key": 0 }, { "index_key": 1 }] },
+            { "mode": "data", "module": "module.m", "type": "local_file", "name": "c", "instances": [{ "index_key": "k" }] },
+        ]});
+        let expected = ["random_pet.a", "random_pet.b[0]", "random_pet.b[1]", "module.m.data.local_file.c[\"k\"]"];
+        assert_eq!(addresses(&state), expected.map(str::to_owned).into());
+    }
+}

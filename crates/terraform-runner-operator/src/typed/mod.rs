@@ -1,0 +1,202 @@
+//! Typed kinds over workspaces: a built-in module with a spec of its own.
+//!
+//! A typed kind is a struct for its spec and a folder with its module; what it takes to keep it applied is the workspace
+//! that is made for it. See `docs/typed-kinds.md`.
+
+mod simple;
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectMeta;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, ResourceExt};
+use opcore::conditions::{Conditions, READY, RECONCILING, Standing, Summary, find, is_true};
+use opcore::controller::Watches;
+use opcore::finalizer::{self, Phase};
+use opcore::operator::Root;
+use opcore::ownership::owner_reference;
+use opcore::{Context, Decision, Error, Next, Operator, Plan, Write};
+
+use crate::api::v1alpha1::{FINALIZER, TerraformWorkspace, TerraformWorkspaceSpec, WorkspacePhase};
+use crate::render::label_value;
+
+/// A typed kind.
+pub trait Typed: Root<Scope = NamespaceResourceScope> {
+    /// What the workspace of an object is called after its name: `simple` makes `<name>-simple`.
+    const SUFFIX: &'static str;
+    /// The label by which the Jobs of an object are found.
+    const LABEL: &'static str;
+
+    /// The workspace that it stands for. Its outputs go into the Secret `<name>-<suffix>-outputs`.
+    fn workspace(&self) -> TerraformWorkspaceSpec;
+
+    /// Fills in what the status of this kind has of its own.
+    fn show(status: &mut Self::Status, shown: &Shown<'_>);
+}
+
+/// What a typed kind can show of its workspace.
+pub struct Shown<'a> {
+    /// Where it stands, in one word.
+    pub phase: WorkspacePhase,
+    /// Where it stands, in a sentence.
+    pub message: &'a str,
+    /// The inputs that were last applied.
+    pub applied: Option<&'a str>,
+    /// The outputs.
+    pub outputs: &'a BTreeMap<String, String>,
+}
+
+/// The operator of a typed kind.
+pub struct TypedKind<K>(PhantomData<fn() -> K>);
+
+impl<K> Default for TypedKind<K> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// Everything that was read for a typed object.
+pub struct Seen {
+    workspace: Option<TerraformWorkspace>,
+    outputs: BTreeMap<String, String>,
+}
+
+impl<K: Typed> Operator for TypedKind<K>
+where
+    K::Status: Conditions,
+{
+    type Object = K;
+    type Seen = Seen;
+
+    fn watches(&self, watches: &mut Watches<K>) {
+        watches.owns::<TerraformWorkspace>();
+    }
+
+    async fn observe(&self, object: &K, context: &Context) -> Result<Seen, Error> {
+        let namespace = object.namespace().unwrap_or_default();
+        let workspaces: Api<TerraformWorkspace> = Api::namespaced(context.client().clone(), &namespace);
+        let workspace = workspaces.get_opt(&workspace_name(object)).await?;
+        let told = workspace.as_ref().and_then(|workspace| workspace.status.as_ref()?.outputs_secret.clone());
+        let mut outputs = BTreeMap::new();
+        if let Some(name) = told {
+            let secrets: Api<Secret> = Api::namespaced(context.client().clone(), &namespace);
+            let data = secrets.get_opt(&name).await?.and_then(|secret| secret.data).unwrap_or_default();
+            let text = data.into_iter().filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?)));
+            outputs = text.collect();
+        }
+        Ok(Seen { workspace, outputs })
+    }
+
+    fn decide(&self, object: &K, seen: &Seen, now: Timestamp) -> Decision<K> {
+        match finalizer::phase(object, FINALIZER) {
+            Phase::Active { guarded: false } => {
+                let mut decision = Decision::say(object.status().cloned().unwrap_or_default());
+                decision.plan.then(Write::AddFinalizer(FINALIZER.to_owned()));
+                decision
+            }
+            Phase::Active { guarded: true } => keep(object, seen, now),
+            Phase::Terminating => tear_down(object, seen, now),
+            Phase::Released => Decision::say(object.status().cloned().unwrap_or_default()),
+        }
+    }
+}
+
+fn workspace_name<K: Typed>(object: &K) -> String {
+    format!("{}-{}", object.name_any(), K::SUFFIX)
+}
+
+fn workspace_of<K: Typed>(object: &K) -> TerraformWorkspace {
+    let mut spec = object.workspace();
+    spec.outputs.secret_name = Some(format!("{}-outputs", workspace_name(object)));
+    let namespace = object.namespace();
+    TerraformWorkspace {
+        metadata: ObjectMeta {
+            name: Some(workspace_name(object)),
+            labels: Some(BTreeMap::from([(K::LABEL.to_owned(), label_value(&object.name_any()))])),
+            owner_references: owner_reference(object, namespace.as_deref()).ok().map(|reference| vec![reference]),
+            namespace,
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+fn keep<K: Typed>(object: &K, seen: &Seen, now: Timestamp) -> Decision<K>
+where
+    K::Status: Conditions,
+{
+    let mut status = object.status().cloned().unwrap_or_default();
+    let wanted = workspace_of(object);
+    let mut plan = Plan::new();
+    if let Ok(write) = Write::apply(&wanted) {
+        plan.then(write);
+    }
+    let told = seen.workspace.as_ref().filter(|live| {
+        // What is told of an older spec says nothing of this one.
+        let observed = live.status.as_ref().and_then(|status| status.observed_generation);
+        live.spec == wanted.spec && observed == live.metadata.generation
+    });
+    let (phase, summary) = told.map_or_else(
+        || {
+            (
+                WorkspacePhase::Pending,
+                Summary::reconciling("Pending", format!("TerraformWorkspace {} takes it up.", wanted.name_any())),
+            )
+        },
+        standing,
+    );
+    let applied = told.and_then(|live| Some(live.status.as_ref()?.last_applied.as_ref()?.hash.as_str()));
+    K::show(&mut status, &Shown { phase, message: &summary.message, applied, outputs: &seen.outputs });
+    summary.write(&mut status, object.meta().generation, now);
+    Decision { plan, status, notes: Vec::new(), next: Next::OnEvent }
+}
+
+/// Where a workspace stands, in the terms of the conditions.
+fn standing(workspace: &TerraformWorkspace) -> (WorkspacePhase, Summary) {
+    let nothing = crate::api::v1alpha1::TerraformWorkspaceStatus::default();
+    let status = workspace.status.as_ref().unwrap_or(&nothing);
+    let ready = find(&status.conditions, READY);
+    let (reason, message) =
+        ready.map_or(("Pending".to_owned(), String::new()), |ready| (ready.reason.clone(), ready.message.clone()));
+    let standing = if is_true(&status.conditions, READY) {
+        Standing::Ready
+    } else if is_true(&status.conditions, RECONCILING) || ready.is_none() {
+        Standing::Reconciling
+    } else {
+        Standing::Stalled
+    };
+    (status.phase, Summary { standing, reason: reason.into(), message })
+}
+
+/// The workspace goes first, and with it what it made.
+fn tear_down<K: Typed>(object: &K, seen: &Seen, now: Timestamp) -> Decision<K>
+where
+    K::Status: Conditions,
+{
+    let mut status = object.status().cloned().unwrap_or_default();
+    let mut plan = Plan::new();
+    let mut told = None;
+    match &seen.workspace {
+        Some(workspace) => {
+            if workspace.metadata.deletion_timestamp.is_none() {
+                plan.then(Write::delete(workspace));
+            } else {
+                told = Some(standing(workspace).1);
+            }
+        }
+        None => {
+            plan.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
+        }
+    }
+    let summary = told.unwrap_or_else(|| {
+        Summary::reconciling("TearingDown", format!("TerraformWorkspace {} goes first.", workspace_name(object)))
+    });
+    let phase = WorkspacePhase::Deleting;
+    K::show(&mut status, &Shown { phase, message: &summary.message, applied: None, outputs: &seen.outputs });
+    summary.write(&mut status, object.meta().generation, now);
+    Decision { plan, status, notes: Vec::new(), next: Next::OnEvent }
+}

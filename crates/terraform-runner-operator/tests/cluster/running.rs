@@ -1,0 +1,200 @@
+//! What a workspace brings about, beside what happens in its pods.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use opcore_testing::wait::eventually;
+use serde_json::json;
+use terraform_runner_operator::api::v1alpha1::WorkspacePhase;
+use terraform_runner_operator::slots::Limits;
+
+use crate::stage::Stage;
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    Some(String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).unwrap())
+}
+
+#[tokio::test]
+async fn outputs_are_kept_in_order() {
+    let stage = Stage::new("outputs").await;
+    let running = stage.start();
+    stage.write("net", json!({ "variables": { "size": { "a": [1, true] } } })).await;
+    let workspace = stage.ready("net").await;
+    let status = workspace.status.unwrap();
+    let told: Vec<(&str, bool)> =
+        status.outputs.iter().map(|output| (output.name.as_str(), output.sensitive)).collect();
+    assert_eq!(told, [("key", true), ("size", false)]);
+    let secrets = stage.of::<Secret>();
+    let secret = secrets.get("net-outputs").await.unwrap();
+    assert_eq!(text(&secret, "key").as_deref(), Some("hunter2"));
+    assert_eq!(text(&secret, "size").as_deref(), Some(r#"{"a":[1,true]}"#), "what is no string is JSON");
+
+    // Deleted by hand: it comes back.
+    secrets.delete("net-outputs", &DeleteParams::default()).await.unwrap();
+    eventually(&secrets, "net-outputs", "back", |new| new.uid() != secret.uid()).await;
+
+    // Another name, fewer outputs: the old one goes.
+    stage.write("net", json!({ "variables": { "size": { "a": [1, true] } }, "outputs": { "secretName": "mine", "include": ["size"] } })).await;
+    let mine = eventually(&secrets, "mine", "there", |_| true).await;
+    assert_eq!((text(&mine, "key"), text(&mine, "size").is_some()), (None, true));
+    opcore_testing::wait::gone(
+        &secrets,
+        "net-outputs",
+        &secrets.get("net-outputs").await.map(|s| s.uid().unwrap()).unwrap_or_default(),
+    )
+    .await;
+    assert_eq!(stage.names::<Job>().await.len(), 1, "none of this took a run");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_secret_of_someone_else_is_not_taken_for_outputs() {
+    let stage = Stage::new("foreign").await;
+    let running = stage.start();
+    let theirs: Secret =
+        serde_json::from_value(json!({ "metadata": { "name": "net-outputs" }, "stringData": { "a": "b" } })).unwrap();
+    stage.of::<Secret>().create(&PostParams::default(), &theirs).await.unwrap();
+    stage.write("net", json!({})).await;
+    let message = stage.says("net", "ExistsUnowned").await;
+    assert!(message.contains("net-outputs"), "{message}");
+    assert_eq!(text(&stage.of::<Secret>().get("net-outputs").await.unwrap(), "a").as_deref(), Some("b"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_gets_no_token_but_for_its_store_which_may_do_only_what_it_needs_by_name() {
+    let stage = Stage::new("rights").await;
+    // The API server itself says whether the pod is restricted enough.
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(stage.client.clone());
+    let enforce = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
+    namespaces.patch(&stage.namespace, &PatchParams::default(), &Patch::Merge(&enforce)).await.unwrap();
+    let running = stage.start();
+    stage.write("net", json!({ "engine": { "image": "mine" } })).await;
+    stage.ready("net").await;
+    let pods = stage.of::<Pod>();
+    let job = stage.names::<Job>().await.remove(0);
+    let mut pod = None;
+    while pod.is_none() {
+        pod = pods.list(&ListParams::default().labels(&format!("job-name={job}"))).await.unwrap().items.pop();
+        tokio::task::yield_now().await;
+    }
+    let spec = pod.unwrap().spec.unwrap();
+    assert_eq!(spec.automount_service_account_token, Some(false));
+    let mounts = |name: &str| -> Vec<String> {
+        let all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        let container = all.into_iter().find(|container| container.name == name).unwrap();
+        container.volume_mounts.iter().flatten().map(|mount| mount.name.clone()).collect()
+    };
+    assert_eq!(mounts("store"), ["token"]);
+    assert_eq!(mounts("terraform"), ["inputs", "work", "tmp", "tools"]);
+    assert_eq!(mounts("install"), ["tools"]);
+
+    let role = stage.of::<Role>().list(&ListParams::default()).await.unwrap().items.remove(0);
+    for rule in role.rules.unwrap() {
+        let names = rule.resource_names.unwrap();
+        assert!(!names.is_empty() && names.iter().all(|name| name.starts_with(&job[..job.len() - 2])), "{names:?}");
+        assert_eq!(rule.verbs, ["create", "get", "patch", "update"]);
+    }
+    stage.delete("net").await;
+    assert_eq!(stage.names::<Job>().await, [""; 0]);
+    // What has an owner goes with it.
+    let owned = async {
+        loop {
+            let (roles, bindings) = (stage.names::<Role>().await, stage.names::<RoleBinding>().await);
+            let (secrets, accounts) = (stage.names::<Secret>().await, stage.names::<ServiceAccount>().await);
+            if roles.is_empty() && bindings.is_empty() && secrets.is_empty() && accounts == ["default"] {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(crate::stage::PATIENCE, owned).await.expect("rights go with the workspace");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_config_map_that_comes_later_is_taken_up_and_one_that_changes_is_applied() {
+    let stage = Stage::new("sources").await;
+    let running = stage.start();
+    stage.write("net", json!({ "module": { "configMapRef": { "name": "module" } } })).await;
+    let message = stage.says("net", "InputNotFound").await;
+    assert_eq!(message, "spec.module.configMapRef: ConfigMap module does not exist.");
+    let maps = stage.of::<ConfigMap>();
+    let map = |text: &str| -> ConfigMap {
+        serde_json::from_value(json!({ "metadata": { "name": "module" }, "data": { "main.tf": text } })).unwrap()
+    };
+    maps.create(&PostParams::default(), &map("# one")).await.unwrap();
+    let first = stage.ready("net").await.status.unwrap().last_applied.unwrap().hash;
+    maps.patch("module", &PatchParams::default(), &Patch::Merge(&map("# two"))).await.unwrap();
+    stage
+        .until("net", "applied anew", |status| {
+            status.last_applied.as_ref().is_some_and(|applied| applied.hash != first)
+        })
+        .await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_told() {
+    let stage = Stage::new("depends").await;
+    let running = stage.start();
+    let from = json!([{ "secretRef": { "name": "net-outputs" }, "keys": ["size"] }]);
+    stage.write("app", json!({ "dependsOn": [{ "name": "net" }], "variablesFrom": from })).await;
+    let message = stage.says("app", "DependencyNotReady").await;
+    assert!(message.contains("net, which does not exist"), "{message}");
+    stage.write("net", json!({})).await;
+    stage.ready("app").await;
+    stage.workspaces().delete("net", &DeleteParams::default()).await.unwrap();
+    let message = stage.says("net", "TeardownBlocked").await;
+    assert!(message.contains("TerraformWorkspace app"), "{message}");
+    stage.delete("app").await;
+    let uid = stage.workspaces().get_opt("net").await.unwrap().and_then(|net| net.uid()).unwrap_or_default();
+    crate::stage::gone(&stage.workspaces(), "net", &uid).await;
+
+    for (name, other) in [("a", "b"), ("b", "c"), ("c", "a")] {
+        stage.write(name, json!({ "dependsOn": [{ "name": other }] })).await;
+    }
+    let message = stage.says("c", "DependencyCycle").await;
+    assert!(message.contains("a → b → c → a"), "{message}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn no_more_run_at_a_time_than_may_and_all_have_their_turn() {
+    let stage = Stage::new("turns").await;
+    let running = stage.start_on(stage.config.clone(), Limits { runs: 2, checks: 1 });
+    for name in ["a", "b"] {
+        stage.write(name, json!({ "variables": { "outcome": "Silence" } })).await;
+    }
+    for name in ["a", "b"] {
+        stage.until(name, "applying", |status| status.run.as_ref().is_some_and(|run| run.job_uid.is_some())).await;
+    }
+    for number in 0..8 {
+        stage.write(&format!("w{number}"), json!({})).await;
+    }
+    stage.says("w7", "WaitingForTurn").await;
+    assert_eq!(stage.names::<Job>().await.len(), 2);
+    // One ends by losing its Job; the others then have one turn at a time between them.
+    let lost = stage.workspaces().get("a").await.unwrap().status.unwrap().run.unwrap().job;
+    stage.write("a", json!({ "suspend": true, "variables": { "outcome": "Silence" } })).await;
+    stage.of::<Job>().delete(&lost, &DeleteParams::background()).await.unwrap();
+    for number in 0..8 {
+        stage.ready(&format!("w{number}")).await;
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_run_is_told_once_with_file_and_line_and_a_suspended_workspace_stands_still() {
+    let stage = Stage::new("failing").await;
+    let running = stage.start();
+    stage.write("net", json!({ "variables": { "outcome": "Failed" } })).await;
+    let message = stage.says("net", "RunFailed").await;
+    assert!(message.contains("It cannot be (main.tf:1)") && message.contains("tried again at"), "{message}");
+    stage.annotate("net", "infra.opr8r/suspended", "true").await;
+    let workspace = stage.until("net", "suspended", |status| status.phase == WorkspacePhase::Suspended).await;
+    assert!(workspace.status.unwrap().begun_inputs.is_none(), "it failed before anything was applied");
+    stage.delete("net").await;
+    running.stop().await;
+}

@@ -1,0 +1,176 @@
+//! What the tests of the operator share: a control plane, an operator at work on it, and hands that do what pods would.
+//!
+//! There is no node here, so that no pod runs: what happens between a Job and its report is shown with real pods elsewhere.
+
+use std::pin::pin;
+
+use futures::StreamExt;
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Config, CustomResourceExt, ResourceExt};
+use opcore_testing::crashing::crash_at;
+use opcore_testing::proxy::Fate;
+use opcore_testing::running::{Running, Settings};
+use sandbox::Sandbox;
+use serde_json::{Value, json};
+use terraform_runner_operator::api::v1alpha1::{
+    SimpleResource, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+};
+use terraform_runner_operator::controller::Workspaces;
+use terraform_runner_operator::render;
+use terraform_runner_operator::slots::Limits;
+use tokio::task::JoinHandle;
+
+use crate::hands;
+
+pub use opcore_testing::PATIENCE;
+pub use opcore_testing::wait::{eventually, gone};
+
+/// A fresh namespace on the shared control plane, where hands do what pods would.
+pub struct Stage {
+    pub client: Client,
+    pub config: Config,
+    pub namespace: String,
+    hands: JoinHandle<()>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.hands.abort();
+    }
+}
+
+impl Stage {
+    pub async fn new(prefix: &str) -> Self {
+        Self::on(Sandbox::shared().await.expect("a control plane"), prefix).await
+    }
+
+    /// On another control plane.
+    pub async fn on(sandbox: &Sandbox, prefix: &str) -> Self {
+        opcore::client::install_crypto_provider();
+        let client = sandbox.client().await.unwrap();
+        opcore_testing::wait::install(&client, &TerraformWorkspace::crd()).await;
+        opcore_testing::wait::install(&client, &SimpleResource::crd()).await;
+        let namespace = sandbox.namespace(prefix).await.unwrap();
+        let hands = tokio::spawn(play_pods(client.clone(), namespace.clone()));
+        Self { client, config: sandbox.config().await.unwrap(), namespace, hands }
+    }
+
+    /// An operator at work in this process, for this namespace.
+    pub fn start(&self) -> Running {
+        self.start_on(self.config.clone(), Limits { runs: 10, checks: 2 })
+    }
+
+    /// One with another way to the API server, and other limits.
+    pub fn start_on(&self, config: Config, limits: Limits) -> Running {
+        let settings = render::Settings { image: "runner".to_owned(), pull_policy: "Never".to_owned() };
+        let namespaces = [self.namespace.as_str()];
+        Running::start(render::OPERATOR, config, &namespaces, Settings::default(), |_| {
+            Workspaces::new(settings, limits)
+        })
+    }
+
+    /// Crashes an operator at its n-th write. Answers whether there was one.
+    pub async fn crash(&self, n: usize, cut: Fate, done: impl Future<Output = ()>) -> bool {
+        let start = |config| self.start_on(config, Limits { runs: 10, checks: 2 });
+        Box::pin(crash_at(&self.client, n, cut, start, Box::pin(done))).await
+    }
+
+    pub fn of<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub fn workspaces(&self) -> Api<TerraformWorkspace> {
+        self.of()
+    }
+
+    /// Writes a workspace whose module is nothing and whose hands do as `variables.outcome` says.
+    pub async fn write(&self, name: &str, more: Value) -> TerraformWorkspace {
+        self.try_write(name, more).await.unwrap()
+    }
+
+    pub async fn try_write(&self, name: &str, more: Value) -> kube::Result<TerraformWorkspace> {
+        let mut spec = json!({ "module": { "inline": { "files": { "main.tf": "" } } }, "drift": { "action": "Off" } });
+        for (key, value) in more.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        let workspace = json!({
+            "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace", "metadata": { "name": name }, "spec": spec,
+        });
+        self.workspaces().patch(name, &PatchParams::apply("tests").force(), &Patch::Apply(&workspace)).await
+    }
+
+    pub async fn annotate(&self, name: &str, key: &str, value: &str) {
+        let patch = json!({ "metadata": { "annotations": { key: value } } });
+        self.workspaces().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    /// Waits until a workspace is as it should be, for its present spec.
+    pub async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        condition: impl Fn(&TerraformWorkspaceStatus) -> bool,
+    ) -> TerraformWorkspace {
+        let current = |workspace: &TerraformWorkspace| {
+            let status = workspace.status.as_ref();
+            status
+                .is_some_and(|status| status.observed_generation == workspace.metadata.generation && condition(status))
+        };
+        eventually(&self.workspaces(), name, what, current).await
+    }
+
+    pub async fn ready(&self, name: &str) -> TerraformWorkspace {
+        self.until(name, "ready", |status| status.phase == WorkspacePhase::Ready).await
+    }
+
+    /// Waits until a workspace says this of itself.
+    pub async fn says(&self, name: &str, reason: &str) -> String {
+        let told = |status: &TerraformWorkspaceStatus| status.conditions.iter().any(|c| c.reason == reason);
+        let workspace = self.until(name, reason, told).await;
+        let conditions = workspace.status.unwrap().conditions;
+        conditions.into_iter().find(|condition| condition.reason == reason).unwrap().message
+    }
+
+    pub async fn delete(&self, name: &str) {
+        let uid = self.workspaces().get(name).await.unwrap().uid().unwrap();
+        self.workspaces().delete(name, &DeleteParams::default()).await.unwrap();
+        gone(&self.workspaces(), name, &uid).await;
+    }
+
+    /// What there is of a kind, by name, but for what the namespace itself has.
+    pub async fn names<K>(&self) -> Vec<String>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned,
+    {
+        let all = self.of::<K>().list_metadata(&ListParams::default()).await.unwrap();
+        all.items
+            .iter()
+            .filter(|object| object.metadata.deletion_timestamp.is_none())
+            .map(ResourceExt::name_any)
+            .collect()
+    }
+}
+
+/// Does for each Job what its pod would.
+async fn play_pods(client: Client, namespace: String) {
+    let jobs: Api<Job> = Api::namespaced(client.clone(), &namespace);
+    let mut played = std::collections::BTreeSet::new();
+    let mut seen = pin!(watcher(jobs, watcher::Config::default()).default_backoff().applied_objects());
+    while let Some(job) = seen.next().await {
+        let Ok(job) = job else { continue };
+        if job.metadata.deletion_timestamp.is_none() && played.insert(job.uid().unwrap()) {
+            let pod = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+            if let Some(told) = hands::play(&client, pod).await {
+                told.file().await;
+            }
+        }
+    }
+}

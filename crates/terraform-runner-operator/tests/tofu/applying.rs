@@ -1,0 +1,130 @@
+//! What is asked for is there, and nothing happens twice.
+
+use std::fs;
+
+use serde_json::json;
+use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::run::report::Stage;
+
+use crate::{module, simple, workspace};
+
+#[tokio::test]
+async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed() {
+    let workspace = workspace("simple").await;
+    let bundle = simple(&workspace, json!({ "prefix": "test-", "vars": { "special": "false", "upper": "true" } }));
+    let (printed, report) = {
+        let pod = workspace.pod(1);
+        pod.play(&pod.order(Action::Apply, &bundle), &bundle).await
+    };
+    assert_eq!((report.outcome, report.stage), (Outcome::Applied, Stage::Done));
+    assert_eq!(report.run, workspace.names.job(1));
+    let plan = report.plan.unwrap();
+    assert_eq!((plan.add, plan.change, plan.destroy, plan.serial, plan.id.len()), (2, 0, 0, 0, 12));
+    assert_eq!(plan.resources.len(), 2);
+    assert!(report.engine.starts_with("OpenTofu v1."), "{}", report.engine);
+    assert!(printed.contains("random_string.value: Creation complete"), "{printed}");
+    assert!(report.milliseconds.keys().copied().eq([
+        Stage::Prepare,
+        Stage::Init,
+        Stage::Plan,
+        Stage::Apply,
+        Stage::Outputs
+    ]));
+    let state = report.state.unwrap();
+    assert_eq!((state.serial, state.resources), (1, 2));
+    let outputs = workspace.outputs().await;
+    let value = outputs["random_value"].text();
+    assert!(value.len() == 16 && value.chars().all(char::is_alphanumeric), "{value}");
+    assert_eq!(outputs["file_content"].text(), format!("test-{value}"));
+    assert_eq!(outputs["length"].text(), "16");
+    let path = outputs["file_path"].text();
+    assert_eq!(path, format!("/tmp/opr8r-{}-sample.txt", workspace.namespace));
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("test-{value}"));
+
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Unchanged);
+    assert_eq!(report.state.unwrap().serial, 1, "nothing was written");
+    assert_eq!(workspace.outputs().await["random_value"].text(), value);
+
+    let longer = simple(&workspace, json!({ "length": 24, "prefix": "test-", "vars": { "special": "false" } }));
+    let pod = workspace.pod(3);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &longer), &longer).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    let plan = report.plan.unwrap();
+    assert_eq!((plan.add, plan.destroy), (2, 2), "{:?}", plan.resources);
+    assert_eq!(workspace.outputs().await["random_value"].text().len(), 24);
+
+    let pod = workspace.pod(4);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &longer), &longer).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true));
+    assert_eq!(report.state.unwrap().resources, 0);
+    assert!(!fs::exists(&path).unwrap());
+
+    let pod = workspace.pod(5);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &longer), &longer).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "once more does no harm");
+}
+
+#[tokio::test]
+async fn there_is_no_shell_and_the_module_sleeps_all_the_same() {
+    let workspace = workspace("sleeping").await;
+    let bundle = simple(&workspace, json!({ "sleep": "1s" }));
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    assert!(report.milliseconds[&Stage::Apply] >= 1000);
+}
+
+#[tokio::test]
+async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply() {
+    let workspace = workspace("drift").await;
+    let bundle = simple(&workspace, json!({}));
+    let pod = workspace.pod(1);
+    pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let path = workspace.outputs().await["file_path"].text();
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Checked, 0));
+
+    fs::write(&path, "changed behind its back").unwrap();
+    // Somebody else holds the lock: nobody minds.
+    let other = workspace.pod(99).serve().await;
+    assert_eq!(workspace.lock("other").await.0, 200);
+    other.killed().await;
+    let pod = workspace.pod(3);
+    let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Checked, 1));
+    assert_eq!(report.drift.resources[0].address, "local_file.value");
+    assert_eq!(report.state.unwrap().serial, 1, "nothing was written");
+    let again = workspace.pod(99).serve().await;
+    assert_eq!(workspace.unlock("other").await, 200);
+    again.stopped().await;
+
+    let pod = workspace.pod(4);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    assert_ne!(fs::read_to_string(&path).unwrap(), "changed behind its back");
+    let pod = workspace.pod(5);
+    let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+    assert_eq!(report.drift.count, 0);
+}
+
+#[tokio::test]
+async fn a_backend_of_its_own_is_used_as_it_is_told() {
+    let workspace = workspace("backend").await;
+    let file = workspace.dir.path().join("a ${path}.tfstate");
+    let mut bundle = module("output \"a\" {\n  value = \"b\"\n}\nresource \"terraform_data\" \"a\" {}\n", [].into());
+    bundle.backend = Some(terraform_runner_operator::run::bundle::BackendBundle {
+        kind: "local".to_owned(),
+        config: [("path".to_owned(), file.display().to_string().into())].into(),
+    });
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.state), (Outcome::Applied, None), "{:?}", report.diagnostics);
+    assert!(fs::exists(&file).unwrap());
+    assert_eq!(workspace.outputs().await["a"].text(), "b");
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true));
+}

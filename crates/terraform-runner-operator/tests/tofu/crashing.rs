@@ -1,0 +1,124 @@
+//! Any process may be killed at any moment: nothing that was made is lost, and the next run converges.
+
+use rustix::process::{Signal, kill_process, kill_process_group};
+use serde_json::json;
+use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::store::lock;
+use terraform_runner_operator::store::state as states;
+
+use crate::{module, simple, workspace};
+
+#[tokio::test]
+async fn terraform_killed_in_mid_apply_is_reported_and_the_next_run_converges() {
+    let workspace = workspace("killed").await;
+    let bundle = simple(&workspace, json!({ "sleep": "10m" }));
+    let pod = workspace.pod(1);
+    let serve = pod.serve().await;
+    let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
+    run.until_says("terraform_data.sleep[0]: Creating").await;
+    kill_process(run.child().unwrap(), Signal::KILL).unwrap();
+    let (code, printed) = run.ended().await;
+    assert_eq!(code, Some(1), "{printed}");
+    let report = workspace.report().await;
+    assert_eq!(report.outcome, Outcome::Failed);
+    assert!(report.diagnostics[0].summary.contains("signal: 9"), "{:?}", report.diagnostics);
+    assert!(report.unrecorded.contains(&"terraform_data.sleep[0]".to_owned()), "{:?}", report.unrecorded);
+    serve.stopped().await;
+    let holder = lock::look(&workspace.store()).await.unwrap().unwrap();
+    assert_eq!(holder.pod, "pod-1", "it was not given back, and the operator sees whose it is");
+
+    // Within the pod a successor may go on; for another pod the operator clears what is left.
+    let quick = simple(&workspace, json!({}));
+    let again = workspace.pod(1);
+    let (_, report) = again.play(&again.order(Action::Apply, &quick), &quick).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+}
+
+#[tokio::test]
+async fn a_store_killed_in_mid_apply_and_started_again_is_not_noticed() {
+    let workspace = workspace("restarted").await;
+    let bundle = simple(&workspace, json!({ "sleep": "2s" }));
+    let pod = workspace.pod(1);
+    let serve = pod.serve().await;
+    let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
+    run.until_says("terraform_data.sleep[0]: Creating").await;
+    serve.killed().await;
+    let _serve = pod.serve().await;
+    let (code, printed) = run.ended().await;
+    assert_eq!(code, Some(0), "{printed}");
+    let report = workspace.report().await;
+    assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 3));
+    assert_eq!(lock::look(&workspace.store()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_pod_killed_in_mid_apply_leaves_a_lock_and_the_next_run_converges() {
+    let workspace = workspace("pods").await;
+    let bundle = simple(&workspace, json!({ "sleep": "10m" }));
+    let pod = workspace.pod(1);
+    let serve = pod.serve().await;
+    let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
+    run.until_says("terraform_data.sleep[0]: Creating").await;
+    // What the kernel does to a container: all of it at once.
+    let terraform = run.child().unwrap();
+    run.killed().await;
+    kill_process_group(terraform, Signal::KILL).unwrap();
+    serve.killed().await;
+    let quick = simple(&workspace, json!({}));
+    let next = workspace.pod(2);
+    let (_, report) = next.play(&next.order(Action::Apply, &quick), &quick).await;
+    assert_eq!(report.outcome, Outcome::Locked, "nobody takes a lock from a pod that may still be there");
+    // The operator sees that the pod is gone.
+    lock::release(&workspace.store(), "pod-1", lock::look(&workspace.store()).await.unwrap().unwrap().id().unwrap())
+        .await
+        .unwrap()
+        .unwrap();
+    let next = workspace.pod(3);
+    let (_, report) = next.play(&next.order(Action::Apply, &quick), &quick).await;
+    assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 2));
+}
+
+#[tokio::test]
+async fn a_state_that_cannot_be_saved_is_rescued() {
+    let workspace = workspace("rescue").await;
+    let bundle = simple(&workspace, json!({ "sleep": "2s" }));
+    let pod = workspace.pod(1);
+    let serve = pod.serve().await;
+    let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
+    run.until_says("terraform_data.sleep[0]: Creating").await;
+    serve.killed().await;
+    // It tries for the better part of a minute.
+    run.until_says("Failed to persist state").await;
+    let _serve = pod.serve().await;
+    let (code, printed) = run.ended().await;
+    assert_eq!(code, Some(1), "{printed}");
+    let report = workspace.report().await;
+    assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Failed, 3), "{:?}", report.diagnostics);
+    assert!(report.diagnostics.iter().any(|said| said.summary == "The state was rescued"), "{:?}", report.diagnostics);
+    assert_eq!(report.unrecorded, [""; 0]);
+    let next = workspace.pod(2);
+    let (_, report) = next.play(&next.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Unchanged, "nothing was lost: {:?}", report.diagnostics);
+}
+
+#[tokio::test]
+async fn a_state_of_hundreds_of_large_resources_survives() {
+    let workspace = workspace("large").await;
+    let text = r#"
+resource "terraform_data" "large" {
+  count = 200
+  input = join("", [for part in range(1000) : sha256("${count.index}-${part}")])
+}
+"#;
+    let bundle = module(text, [].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+    let state = report.state.unwrap();
+    assert!(state.resources == 200 && state.bytes > 20_000_000, "{state:?}");
+    let seen = states::see(&workspace.store()).await.unwrap();
+    assert!(seen.index.current().unwrap().sums.chunks.len() > 5);
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Checked, 0));
+}

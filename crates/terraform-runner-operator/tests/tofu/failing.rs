@@ -1,0 +1,144 @@
+//! Bad input, and time that runs out: what a person reads of it.
+
+use opcore::duration::Span;
+use rustix::process::Signal;
+use serde_json::json;
+use terraform_runner_operator::api::v1alpha1::{Action, Diagnostic, Outcome, Severity};
+use terraform_runner_operator::run::bundle::Bundle;
+use terraform_runner_operator::run::order::Order;
+use terraform_runner_operator::run::report::Stage;
+
+use crate::pod::Workspace;
+use crate::{module, simple, workspace};
+
+/// The first thing that is said about a module that cannot be applied.
+async fn first(workspace: &Workspace, number: i64, bundle: &Bundle) -> Diagnostic {
+    let pod = workspace.pod(number);
+    let (_, report) = pod.play(&pod.order(Action::Apply, bundle), bundle).await;
+    assert_eq!((report.outcome, report.state), (Outcome::Failed, None));
+    assert!(report.engine.starts_with("OpenTofu v"), "{}", report.engine);
+    report.diagnostics.into_iter().next().expect("a diagnostic")
+}
+
+#[tokio::test]
+async fn a_bad_module_is_told_by_file_and_line() {
+    let workspace = workspace("bad").await;
+    let wrong = |text: &str, values: serde_json::Value| {
+        let values = values.as_object().unwrap().clone().into_iter().collect();
+        Bundle { files: [("net.tf".to_owned(), text.to_owned())].into(), ..module("", values) }
+    };
+    let syntax = first(&workspace, 1, &wrong("resource \"terraform_data\" \"a\" {\n  input = \n}\n", json!({}))).await;
+    assert_eq!((syntax.severity, syntax.at.as_deref()), (Severity::Error, Some("net.tf:2")), "{syntax:?}");
+
+    let unknown = "terraform {\n  required_providers {\n    nimbus = { source = \"example/nimbus\" }\n  }\n}\n";
+    let unknown = first(&workspace, 2, &wrong(unknown, json!({}))).await;
+    assert!(format!("{unknown:?}").contains("example/nimbus"), "{unknown:?}");
+
+    let text = "\nvariable \"size\" {\n  type = number\n}\n";
+    let missing = first(&workspace, 3, &wrong(text, json!({}))).await;
+    assert_eq!((missing.summary.as_str(), missing.at.as_deref()), ("No value for required variable", Some("net.tf:2")));
+
+    let kind = first(&workspace, 4, &wrong(text, json!({ "size": "many" }))).await;
+    assert!(kind.at.as_deref().is_some_and(|at| at.starts_with("net.tf:")), "{kind:?}");
+    assert!(kind.summary.contains("Invalid value for input variable"), "{kind:?}");
+
+    let escape = Bundle { files: [("../../a.tf".to_owned(), String::new())].into(), ..Bundle::default() };
+    let pod = workspace.pod(5);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &escape), &escape).await;
+    assert_eq!((report.outcome, report.stage), (Outcome::Failed, Stage::Prepare));
+    assert!(report.diagnostics[0].detail.as_ref().unwrap().contains("\"../../a.tf\""), "{:?}", report.diagnostics);
+
+    let pod = workspace.pod(6);
+    let order = Order { inputs: "others".to_owned(), ..pod.order(Action::Apply, &module("", [].into())) };
+    let (_, report) = pod.play(&order, &module("", [].into())).await;
+    assert_eq!(
+        (report.outcome, report.diagnostics[0].summary.as_str()),
+        (Outcome::Failed, "The inputs cannot be used")
+    );
+}
+
+#[tokio::test]
+async fn what_the_runner_sets_cannot_be_set_and_that_is_said() {
+    let workspace = workspace("env").await;
+    let mut bundle = simple(&workspace, json!({}));
+    bundle.env.insert("TF_HTTP_ADDRESS".to_owned(), "http://elsewhere".to_owned());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    let said = &report.diagnostics[0];
+    assert_eq!(
+        (said.severity, said.summary.as_str()),
+        (Severity::Warning, "The environment variable TF_HTTP_ADDRESS cannot be set")
+    );
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_holds_is_told_with_its_holder() {
+    let workspace = workspace("locked").await;
+    let other = workspace.pod(99).serve().await;
+    assert_eq!(workspace.lock("other").await.0, 200);
+    other.killed().await;
+    let bundle = simple(&workspace, json!({}));
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Locked);
+    let said = &report.diagnostics[0];
+    assert!(said.detail.as_ref().unwrap().contains("pod pod-99 holds it"), "{said:?}");
+}
+
+#[tokio::test]
+async fn an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept() {
+    let workspace = workspace("timeouts").await;
+    let bundle = simple(&workspace, json!({ "sleep": "10m" }));
+    let pod = workspace.pod(1);
+    let order = Order { apply_within: Span::from_secs(2), ..pod.order(Action::Apply, &bundle) };
+    let (_, report) = pod.play(&order, &bundle).await;
+    assert_eq!((report.outcome, report.stage), (Outcome::TimedOut, Stage::Apply));
+    assert!(
+        report.diagnostics.iter().any(|said| said.summary == "Applying took longer than 2s"),
+        "{:?}",
+        report.diagnostics
+    );
+    assert!(report.state.unwrap().resources >= 2);
+    // Nobody holds the lock, and what is there is taken on.
+    let quick = simple(&workspace, json!({}));
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &quick), &quick).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+}
+
+#[tokio::test]
+async fn a_run_that_is_asked_to_stop_saves_reports_and_ends() {
+    let workspace = workspace("stops").await;
+    let bundle = simple(&workspace, json!({ "sleep": "10m" }));
+    let pod = workspace.pod(1);
+    let serve = pod.serve().await;
+    let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
+    run.until_says("terraform_data.sleep[0]: Creating").await;
+    run.signal(Signal::TERM);
+    // The second one is not passed on: Terraform would abandon its work.
+    run.signal(Signal::TERM);
+    let (code, printed) = run.ended().await;
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(!printed.contains("Two interrupts received"), "{printed}");
+    let report = workspace.report().await;
+    assert_eq!(report.outcome, Outcome::Interrupted);
+    assert!(report.state.unwrap().resources >= 2);
+    assert_eq!(workspace.ask("GET", "/lock", "").await.unwrap().0, 204, "the lock was given back");
+    serve.stopped().await;
+}
+
+#[tokio::test]
+async fn without_a_store_the_last_words_go_to_the_kubelet() {
+    let workspace = workspace("alone").await;
+    let bundle = simple(&workspace, json!({ "prefix": "hush-hush" }));
+    let pod = workspace.pod(1);
+    let serve = pod.serve().await;
+    let run = pod.run(&pod.order(Action::Check, &bundle), &bundle);
+    run.until_says("── tofu init").await;
+    serve.killed().await;
+    let (code, printed) = run.ended().await;
+    assert_eq!(code, Some(1), "{printed}");
+    let words: serde_json::Value = serde_json::from_slice(&std::fs::read(pod.last_words()).unwrap()).unwrap();
+    assert_eq!((words["outcome"].as_str(), words["action"].as_str()), (Some("Failed"), Some("Check")));
+}

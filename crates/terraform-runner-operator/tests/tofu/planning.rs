@@ -1,0 +1,60 @@
+//! Plans that wait for a person.
+
+use serde_json::json;
+use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::run::order::Order;
+use terraform_runner_operator::store::plan;
+
+use crate::{simple, workspace};
+
+#[tokio::test]
+async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once() {
+    let workspace = workspace("plans").await;
+    let bundle = simple(&workspace, json!({}));
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.state), (Outcome::Planned, None));
+    let made = report.plan.unwrap();
+    let kept = plan::describe(&workspace.store()).await.unwrap().unwrap();
+    assert_eq!((kept.report.id.as_str(), kept.inputs), (made.id.as_str(), report.inputs));
+    let text = plan::text(&workspace.store()).await.unwrap().unwrap();
+    assert!(text.contains("# random_string.value will be created"), "{text}");
+
+    let apply = |number: i64, id: &str| {
+        let pod = workspace.pod(number);
+        Order { plan: Some(id.to_owned()), ..pod.order(Action::Apply, &bundle) }
+    };
+    let (_, report) = workspace.pod(2).play(&apply(2, "0123456789ab"), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Stale, "it is another plan");
+    let (printed, report) = workspace.pod(3).play(&apply(3, &made.id), &bundle).await;
+    assert_eq!((report.outcome, report.plan.unwrap().id), (Outcome::Applied, made.id.clone()));
+    assert!(!printed.contains("── tofu plan"), "no other plan is made");
+    assert_eq!(workspace.outputs().await["length"].text(), "16");
+    let (_, report) = workspace.pod(4).play(&apply(4, &made.id), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Stale, "the state has changed since");
+    let (_, report) = workspace.pod(5).play(&workspace.pod(5).order(Action::Plan, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Unchanged, "there is nothing to wait for");
+    assert_eq!(workspace.outputs().await["length"].text(), "16");
+}
+
+#[tokio::test]
+async fn a_plan_that_destroys_waits_where_that_is_wanted() {
+    let workspace = workspace("guarded").await;
+    let guarded = |number: i64, bundle: &_| Order {
+        stop_if_destroys: true,
+        ..workspace.pod(number).order(Action::Apply, bundle)
+    };
+    let bundle = simple(&workspace, json!({}));
+    let (_, report) = workspace.pod(1).play(&guarded(1, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied, "it only creates");
+    let longer = simple(&workspace, json!({ "length": 20 }));
+    let (_, report) = workspace.pod(2).play(&guarded(2, &longer), &longer).await;
+    assert_eq!(report.outcome, Outcome::Planned);
+    let made = report.plan.unwrap();
+    assert_eq!((made.serial, made.destroy), (1, 2));
+    assert_eq!(workspace.outputs().await["length"].text(), "16", "nothing was applied");
+    let order = Order { plan: Some(made.id), ..guarded(3, &longer) };
+    let (_, report) = workspace.pod(3).play(&order, &longer).await;
+    assert_eq!(report.outcome, Outcome::Applied, "a person has approved it");
+    assert_eq!(workspace.outputs().await["length"].text(), "20");
+}

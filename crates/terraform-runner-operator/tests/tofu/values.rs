@@ -1,0 +1,99 @@
+//! Values arrive as they are, and confidential ones nowhere else.
+
+use serde_json::{Value, json};
+use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::store::{plan, report};
+
+use crate::{module, simple, workspace};
+
+const ECHO: &str = r#"
+variable "text" {
+  type = any
+}
+
+resource "terraform_data" "echo" {
+  input = var.text
+}
+
+output "text" {
+  value = terraform_data.echo.output
+}
+"#;
+
+#[tokio::test]
+async fn whatever_a_value_looks_like_it_arrives_as_data() {
+    let workspace = workspace("values").await;
+    let texts = json!([
+        "\"quotes\" and 'quotes' and \\ and \\\"",
+        "${file(\"/etc/passwd\")} %{ if true }x%{ endif } $${kept} {{ .Values }}",
+        "two\nlines\r\nand a tab\t",
+        "<<EOT\nheredoc\nEOT\n",
+        "ünïcödé 日本語 🦀 \u{0001} \u{2028}",
+        "",
+        { "nested": [1, true, 2.5, "three"], "a \"key\"": "${var.text}" },
+        "x".repeat(1_000_000),
+    ]);
+    let bundle = module(ECHO, [("text".to_owned(), texts.clone())].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    let outputs = workspace.outputs().await;
+    for (number, text) in texts.as_array().unwrap().iter().enumerate() {
+        assert!(
+            outputs["text"].value[number] == *text,
+            "{number} is another: {:.100}",
+            outputs["text"].value[number].to_string()
+        );
+    }
+    let bundle = simple(&workspace, json!({ "prefix": texts[1], "vars": { "a\"${1}": texts[3] } }));
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    assert!(workspace.outputs().await["file_content"].text().starts_with(texts[1].as_str().unwrap()));
+}
+
+#[tokio::test]
+async fn a_confidential_value_is_in_no_output_report_or_plan_text() {
+    let workspace = workspace("canary").await;
+    let canary = "canary-\"4711\"<&>\nsecond-line-0815";
+    let text = format!(
+        "{ECHO}\nresource \"terraform_data\" \"keys\" {{\n  for_each = toset([substr(var.text, 0, 200)])\n}}\n"
+    );
+    let mut bundle = module(&text, [("text".to_owned(), canary.into())].into());
+    bundle.env.insert("TF_LOG".to_owned(), "trace".to_owned());
+    bundle.env.insert("TF_VAR_unused".to_owned(), canary.to_owned());
+    bundle.confidential = vec![canary.to_owned()];
+    let nowhere = |place: &str, text: &str| {
+        for secret in ["4711", "second-line-0815"] {
+            assert!(
+                !text.contains(secret),
+                "{place} has it: …{:.300}",
+                &text[text.find(secret).unwrap().saturating_sub(100)..]
+            );
+        }
+    };
+    let pod = workspace.pod(1);
+    let (printed, planned) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    assert_eq!(planned.outcome, Outcome::Planned);
+    nowhere("what is printed", &printed);
+    nowhere("the report", &json!(planned).to_string());
+    let words = plan::text(&workspace.store()).await.unwrap().unwrap();
+    assert!(words.contains("terraform_data.echo") && words.contains("(redacted)"), "{words}");
+    nowhere("the plan", &words);
+    let mut bad = bundle.clone();
+    let check = "\nresource \"terraform_data\" \"bad\" {\n  lifecycle {\n    precondition {\n      condition = var.text == 0\n      error_message = \"It is ${var.text}\"\n    }\n  }\n}\n";
+    bad.files.insert("bad.tf".to_owned(), check.to_owned());
+    let pod = workspace.pod(2);
+    let (printed, failed) = pod.play(&pod.order(Action::Apply, &bad), &bad).await;
+    assert_eq!(failed.outcome, Outcome::Failed);
+    assert!(failed.diagnostics[0].detail.as_ref().unwrap().contains("It is (redacted)"), "{:?}", failed.diagnostics);
+    nowhere("what is printed", &printed);
+    nowhere("the report", &json!(failed).to_string());
+    let pod = workspace.pod(3);
+    let (printed, applied) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(applied.outcome, Outcome::Applied);
+    nowhere("what is printed", &printed);
+    nowhere("the report", &json!(applied).to_string());
+    let outputs = report::outputs(&workspace.store()).await.unwrap().unwrap();
+    assert_eq!(outputs["text"].value, Value::from(canary), "where it belongs, it is");
+}
