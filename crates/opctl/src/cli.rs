@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use crate::cluster::Connection;
 use crate::output::{self, Paint};
-use crate::waves;
+use crate::{tf, waves};
 
 /// The companion of the Opcore operators.
 ///
@@ -36,6 +36,9 @@ enum Command {
     /// Rollouts in waves: look at them, check them, help them on
     #[command(subcommand)]
     Waves(waves::Command),
+    /// Terraform workspaces: look at them, read and approve plans, help them on
+    #[command(subcommand)]
+    Tf(tf::Command),
     /// Print a script that completes commands in a shell, e.g. source <(opctl completion bash)
     Completion {
         /// The shell
@@ -71,6 +74,7 @@ pub fn main() -> ExitCode {
 async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Waves(command) => waves::run(command, &cli.connection).await,
+        Command::Tf(command) => Box::pin(tf::run(command, &cli.connection)).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "opctl", &mut script);

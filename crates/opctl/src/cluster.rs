@@ -31,6 +31,8 @@ pub(crate) struct Connection {
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub client: Client,
+    /// The namespace that the context names.
+    pub namespace: String,
     address: String,
 }
 
@@ -41,9 +43,9 @@ impl Connection {
         let mut config = self.config().await?;
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = Some(SILENCE);
-        let address = config.cluster_url.to_string();
+        let (address, namespace) = (config.cluster_url.to_string(), config.default_namespace.clone());
         let client = Client::try_from(config).context("The credentials of the kubeconfig cannot be used")?;
-        Ok(Cluster { client, address })
+        Ok(Cluster { client, namespace, address })
     }
 
     async fn config(&self) -> anyhow::Result<Config> {

@@ -2,7 +2,7 @@
 //!
 //! | To learn about | read |
 //! |---|---|
-//! | how a plan is found, followed and asked for something | [`plans`] |
+//! | the plans of a cluster | [`plans`]; how one is found, followed and asked for something: [`objects`](crate::objects) |
 //! | how a plan stands at a moment, and how it is drawn | [`picture`], [`tree`] |
 //! | the commands | [`list`], [`status`], [`graph`], [`verify`], [`verbs`] |
 
@@ -23,7 +23,7 @@ use clap::{Args, Subcommand};
 
 use crate::cluster::Connection;
 use crate::output::Output;
-use plans::Plans;
+use plans::plans_of;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -63,7 +63,7 @@ pub(crate) async fn run(command: Command, connection: &Connection) -> anyhow::Re
     {
         return graph::of_file(file, flags);
     }
-    let plans = Plans::of(connection.cluster().await?);
+    let plans = plans_of(connection.cluster().await?);
     match command {
         Command::List(output) => list::list(&plans, output).await,
         Command::Status(flags) => status::status(&plans, &flags).await,

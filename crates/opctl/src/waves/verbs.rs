@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use opcore::runtime::duration;
 use wave_orchestrator::api::v1alpha1::{
     FORCE_ANNOTATION, Handled, PAUSE_ANNOTATION, PlanPhase, RESUME_ANNOTATION, RETRY_ANNOTATION, SKIP_ANNOTATION,
     WavePhase, WavePlan, WaveStatus,
@@ -16,19 +14,8 @@ use wave_orchestrator::api::v1alpha1::{
 
 use super::plans::{Plans, phase};
 use crate::cluster::listed;
+use crate::objects::{Annotations, Patience};
 use crate::output;
-
-/// How long to wait for the operator.
-#[derive(Debug, Args)]
-pub(crate) struct Patience {
-    /// Whether to wait until the operator has done it
-    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true")]
-    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true)]
-    wait: bool,
-    /// How long to wait for the operator
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
-    timeout: Duration,
-}
 
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
@@ -165,24 +152,14 @@ async fn carry_out(
     plans: &Plans,
     plan: WavePlan,
     patience: &Patience,
-    change: impl Fn(&WavePlan) -> Vec<(&'static str, Option<String>)>,
+    change: impl Fn(&WavePlan) -> Annotations,
     fulfilled: impl Fn(&WavePlan) -> bool,
     waves: &[String],
 ) -> anyhow::Result<ExitCode> {
-    let (name, before) = (plan.name_any(), plan.clone());
-    plans.annotate(plan, change).await?;
-    if !patience.wait {
-        output::print_lines(&[format!("WavePlan {name} is annotated.")])?;
-        return Ok(ExitCode::SUCCESS);
+    let before = plan.clone();
+    if let Some(after) = plans.request(plan, patience, |plan| Ok(change(plan)), fulfilled).await? {
+        output::print_lines(&outcome(&before, &after, waves))?;
     }
-    let Some(after) = plans.until(&name, patience.timeout, fulfilled).await? else {
-        let waited = output::age(patience.timeout);
-        bail!(
-            "The operator did not do it within {waited}: is wave-orchestrator running? The request stays on WavePlan \
-             {name}, and is carried out as soon as it runs."
-        );
-    };
-    output::print_lines(&outcome(&before, &after, waves))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,14 +2,16 @@
 
 use std::process::Stdio;
 
-use kube::api::DeleteParams;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, CustomResourceExt, ResourceExt};
 use sandbox::{Component, Options, Sandbox, Signal};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::Command;
 use tokio::time::timeout;
+use wave_orchestrator::api::v1alpha1::WavePlan;
 
-use crate::user::{DONE, PATIENCE, ROLLING_OUT, TIMED_OUT, User};
+use crate::user::{DONE, FLEET, PATIENCE, ROLLING_OUT, TIMED_OUT, User};
 
 #[tokio::test]
 async fn a_list_tells_where_each_plan_stands() {
@@ -30,6 +32,38 @@ async fn a_list_tells_where_each_plan_stands() {
     assert_eq!((&done["ready"], &done["phase"], &done["progress"]), (&json!(true), &json!("Ready"), &json!("7/7")));
     assert_eq!(done["message"], "All 7 waves are ready.");
     user.remove(&["list-done", "list-running"]).await;
+}
+
+#[tokio::test]
+async fn a_plan_with_fields_of_a_newer_operator_is_shown_and_paused_all_the_same() {
+    let sandbox = Sandbox::start(Options::default()).await.expect("a control plane");
+    let user = User::of(&sandbox).await;
+    // The kind as it may be one day.
+    let mut newer = serde_json::to_value(WavePlan::crd()).unwrap();
+    let schema = &mut newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    schema["spec"]["properties"]["budget"] = json!({ "type": "string" });
+    schema["spec"]["properties"]["waves"]["items"]["properties"]["canary"] =
+        json!({ "type": "object", "properties": { "percent": { "type": "integer" } } });
+    schema["status"]["properties"]["weather"] = json!({ "type": "string" });
+    schema["status"]["properties"]["phase"] = json!({ "type": "string" });
+    opcore_testing::wait::install(&user.client, &serde_json::from_value(newer).unwrap()).await;
+    let mut plan: Value = serde_yaml::from_str(FLEET).unwrap();
+    plan["spec"]["budget"] = json!("3");
+    plan["spec"]["waves"][0]["canary"] = json!({ "percent": 10 });
+    let plans: Api<DynamicObject> = Api::all_with(user.client.clone(), &ApiResource::erase::<WavePlan>(&()));
+    plans.create(&PostParams::default(), &serde_json::from_value(plan).unwrap()).await.unwrap();
+    let status = json!({ "status": { "phase": "Dreaming", "weather": "rain", "progress": "3/7" } });
+    plans.patch_status("fleet", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+
+    let list = user.run("waves list").await.good();
+    assert!(list.lines().any(|line| line.starts_with("fleet ") && line.contains(" 3/7 ")), "{list}");
+    assert!(user.run("waves graph fleet").await.good().contains("critical path, 40m in all"));
+    let shown = user.run("waves status fleet").await.good();
+    assert!(shown.contains("infrastructure-core"), "{shown}");
+    user.run("waves pause fleet --wait=false").await.good();
+    let paused = plans.get("fleet").await.unwrap();
+    assert_eq!(paused.annotations()["waves.opcore.dev/paused"], "true");
+    assert_eq!(paused.data["spec"]["budget"], "3", "what is not known is not touched");
 }
 
 #[tokio::test]

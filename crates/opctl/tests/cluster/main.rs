@@ -2,9 +2,12 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
+mod infra;
 mod user;
 
 mod checking;
 mod helping;
 mod looking;
 mod refusing;
+mod tf_deciding;
+mod tf_looking;

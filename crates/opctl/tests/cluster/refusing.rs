@@ -91,12 +91,15 @@ async fn a_cluster_that_cannot_be_reached_or_is_not_configured_is_said_with_the_
 async fn completions_and_help_are_there_and_say_how_the_program_was_called() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run("/nonexistent".as_ref(), &format!("completion {shell}")).await.good();
-        assert!(script.contains("verify-startup"), "{shell}: {script}");
+        assert!(script.contains("verify-startup") && script.contains("show-sensitive"), "{shell}: {script}");
     }
     let dir = tempfile::tempdir().unwrap();
     let plugin = dir.path().join("kubectl-opctl");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_opctl"), &plugin).unwrap();
-    let help = tokio::process::Command::new(plugin).args(["waves", "status", "--help"]).output().await.unwrap();
+    let help = tokio::process::Command::new(&plugin).args(["waves", "status", "--help"]).output().await.unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("Usage: kubectl opctl waves status [OPTIONS] [NAME]"), "{help}");
+    let help = tokio::process::Command::new(&plugin).args(["tf", "plan", "show", "--help"]).output().await.unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(help.contains("Usage: kubectl opctl tf plan show [OPTIONS] <NAME>"), "{help}");
 }

@@ -1,0 +1,251 @@
+//! Objects of a kind: how they are found, followed and asked for something.
+
+use std::future::ready;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use futures::{Stream, StreamExt};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, CustomResourceExt, Resource, ResourceExt};
+use opcore::runtime::duration;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cluster::{self, Cluster, listed};
+use crate::output;
+use crate::reading::Reader;
+
+/// In whose name annotations are written.
+const FIELD_MANAGER: &str = "opctl";
+/// How often a change that depends on what was read is tried anew when someone else was faster.
+const ATTEMPTS: usize = 10;
+
+/// The objects of a kind, in the whole cluster or in a namespace.
+pub(crate) struct Objects<K> {
+    api: Api<DynamicObject>,
+    reader: Reader<K>,
+    /// Where they are.
+    pub cluster: Cluster,
+    /// What installs the kind.
+    chart: &'static str,
+    namespace: Option<String>,
+}
+
+/// What a watch tells of one object.
+pub(crate) enum Change<K> {
+    /// It is there, in this form.
+    Seen(Box<K>),
+    /// It is not there any more.
+    Gone,
+    /// The watch broke and is opened again.
+    Broke(String),
+}
+
+/// How long to wait for the operator.
+#[derive(Debug, Args)]
+pub(crate) struct Patience {
+    /// Whether to wait until the operator has done it
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true")]
+    #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true)]
+    wait: bool,
+    /// How long to wait for the operator
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    timeout: Duration,
+}
+
+/// Annotations with their new values: `None` removes one.
+pub(crate) type Annotations = Vec<(&'static str, Option<String>)>;
+
+impl<K> Objects<K>
+where
+    K: Resource<DynamicType = ()> + CustomResourceExt + DeserializeOwned,
+{
+    /// All of a cluster.
+    pub(crate) fn everywhere(cluster: Cluster, chart: &'static str) -> Self {
+        let api = Api::all_with(cluster.client.clone(), &ApiResource::erase::<K>(&()));
+        Self { api, reader: Reader::new(), cluster, chart, namespace: None }
+    }
+
+    /// Those of a namespace.
+    pub(crate) fn within(cluster: Cluster, chart: &'static str, namespace: &str) -> Self {
+        let api = Api::namespaced_with(cluster.client.clone(), namespace, &ApiResource::erase::<K>(&()));
+        Self { api, reader: Reader::new(), cluster, chart, namespace: Some(namespace.to_owned()) }
+    }
+
+    /// What they are called.
+    fn kind() -> String {
+        K::kind(&()).into_owned()
+    }
+
+    /// ` in namespace NAME`, where that matters.
+    pub(crate) fn place(&self) -> String {
+        self.namespace.as_ref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default()
+    }
+
+    /// All of them, by namespace and name.
+    pub(crate) async fn all(&self) -> anyhow::Result<Vec<K>> {
+        let found = self.ask(self.api.list(&ListParams::default())).await?.items;
+        let mut all = found.iter().map(|object| self.read(object)).collect::<anyhow::Result<Vec<_>>>()?;
+        all.sort_by_key(|object| (object.namespace(), object.name_any()));
+        Ok(all)
+    }
+
+    /// Asks the API server something, and puts a failure into words.
+    pub(crate) async fn ask<T>(&self, question: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
+        self.cluster.ask(self.chart, question).await
+    }
+
+    fn read(&self, object: &DynamicObject) -> anyhow::Result<K> {
+        self.reader.read(object).map_err(|error| self.cluster.explain(self.chart, error))
+    }
+
+    /// The object of this name.
+    ///
+    /// # Errors
+    ///
+    /// There is none; the words name those that there are.
+    pub(crate) async fn get(&self, name: &str) -> anyhow::Result<K> {
+        if let Some(object) = self.ask(self.api.get_opt(name)).await? {
+            return self.read(&object);
+        }
+        let names: Vec<String> = self.all().await?.iter().map(ResourceExt::name_any).collect();
+        bail!("There is no {} {name}{}: there is {}.", Self::kind(), self.place(), listed(&names))
+    }
+
+    /// The object of this name, or the only one.
+    pub(crate) async fn choose(&self, name: Option<&str>) -> anyhow::Result<K> {
+        if let Some(name) = name {
+            return self.get(name).await;
+        }
+        let mut all = self.all().await?;
+        let kind = Self::kind();
+        match (all.pop(), all.as_slice()) {
+            (None, _) => bail!("There is no {kind}{}: create one, e.g. with kubectl apply -f.", self.place()),
+            (Some(object), []) => Ok(object),
+            (Some(last), others) => {
+                let names: Vec<String> = others.iter().chain([&last]).map(ResourceExt::name_any).collect();
+                bail!("There are several {kind}s{}: say which, one of {}.", self.place(), listed(&names))
+            }
+        }
+    }
+
+    /// What happens to an object, from now on, beginning with how it is.
+    pub(crate) fn follow(&self, name: &str) -> impl Stream<Item = anyhow::Result<Change<K>>> {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(cluster::WATCH_LIVES);
+        let mut listed = false;
+        watcher::watcher(self.api.clone(), config).default_backoff().filter_map(move |event| {
+            ready(match event {
+                Ok(Event::Init) => {
+                    listed = false;
+                    None
+                }
+                Ok(Event::InitApply(object) | Event::Apply(object)) => {
+                    listed = true;
+                    Some(self.read(&object).map(|object| Change::Seen(Box::new(object))))
+                }
+                Ok(Event::InitDone) if listed => None,
+                Ok(Event::InitDone | Event::Delete(_)) => Some(Ok(Change::Gone)),
+                Err(error) => Some(self.broken(error).map(Change::Broke)),
+            })
+        })
+    }
+
+    /// Why a watch broke, which is opened again by itself.
+    ///
+    /// # Errors
+    ///
+    /// That would not help: someone must grant something first.
+    pub(crate) fn broken(&self, error: watcher::Error) -> anyhow::Result<String> {
+        match error {
+            watcher::Error::InitialListFailed(why)
+            | watcher::Error::WatchStartFailed(why)
+            | watcher::Error::WatchFailed(why) => {
+                let refused = cluster::is_refusal(&why);
+                let words = self.cluster.explain(self.chart, why);
+                if refused { Err(words) } else { Ok(words.to_string()) }
+            }
+            other => Ok(other.to_string()),
+        }
+    }
+
+    /// Waits, by watch, until an object fulfils a condition; answers how it is then, or none when it is gone.
+    pub(crate) async fn wait(&self, name: &str, fulfilled: impl Fn(&K) -> bool) -> anyhow::Result<Option<K>> {
+        let mut changes = pin!(self.follow(name));
+        while let Some(change) = changes.next().await {
+            match change? {
+                Change::Seen(object) if fulfilled(&object) => return Ok(Some(*object)),
+                Change::Gone => return Ok(None),
+                Change::Seen(_) | Change::Broke(_) => {}
+            }
+        }
+        bail!("The watch of {} {name} ended; try again.", Self::kind())
+    }
+
+    /// The same; none when time is up.
+    ///
+    /// # Errors
+    ///
+    /// It is gone.
+    async fn until(&self, name: &str, patience: Duration, fulfilled: impl Fn(&K) -> bool) -> anyhow::Result<Option<K>> {
+        match tokio::time::timeout(patience, self.wait(name, fulfilled)).await {
+            Ok(Ok(None)) => bail!("{} {name} was deleted meanwhile.", Self::kind()),
+            Ok(answer) => answer,
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Asks the operator for something by annotations, and waits until it has done it: answers how the object is then, or
+    /// none when nobody is to wait.
+    pub(crate) async fn request(
+        &self,
+        object: K,
+        patience: &Patience,
+        change: impl Fn(&K) -> anyhow::Result<Annotations>,
+        fulfilled: impl Fn(&K) -> bool,
+    ) -> anyhow::Result<Option<K>> {
+        let (kind, name) = (Self::kind(), object.name_any());
+        self.annotate(object, change).await?;
+        if !patience.wait {
+            output::print_lines(&[format!("{kind} {name} is annotated.")])?;
+            return Ok(None);
+        }
+        let after = self.until(&name, patience.timeout, fulfilled).await?;
+        if after.is_none() {
+            bail!(
+                "The operator did not do it within {}: is {} running? The request stays on {kind} {name}, and is carried \
+                 out as soon as it runs.",
+                output::age(patience.timeout),
+                self.chart
+            );
+        }
+        Ok(after)
+    }
+
+    /// Changes annotations of an object. What to change, and whether to, may depend on how the object is.
+    async fn annotate(&self, mut object: K, change: impl Fn(&K) -> anyhow::Result<Annotations>) -> anyhow::Result<()> {
+        let name = object.name_any();
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        for _ in 0..ATTEMPTS {
+            let annotations: serde_json::Map<String, Value> =
+                change(&object)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+            // With the version that was read: else a change by someone else in between would be lost.
+            let version = object.resource_version();
+            let patch = json!({ "metadata": { "annotations": annotations, "resourceVersion": version } });
+            let write = async {
+                match self.api.patch_metadata(&name, &params, &Patch::Merge(&patch)).await {
+                    Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+                    answer => answer.map(|_| true),
+                }
+            };
+            if self.ask(write).await? {
+                return Ok(());
+            }
+            object = self.get(&name).await?;
+        }
+        bail!("{} {name} changes all the time: try again.", Self::kind())
+    }
+}

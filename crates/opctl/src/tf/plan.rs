@@ -1,0 +1,277 @@
+//! `opctl tf plan show`, and where a plan stands.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde::Serialize;
+use terraform_runner_operator::api::v1alpha1::{
+    APPROVE_ANNOTATION, Action, Approval, ChangedResource, Outcome, PlanStatus, TerraformWorkspace,
+};
+use terraform_runner_operator::store::plan::{self, KeptPlan};
+use terraform_runner_operator::store::state;
+
+use super::Which;
+use super::workspaces::{View, Workspaces, ago, current, message, printable, under_way};
+use crate::output::{self, Format, Output, Paint};
+
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub which: Which,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(super) async fn show(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
+    let workspace = workspaces.get(&flags.which.name).await?;
+    let (store, view) = (workspaces.store(&workspace), workspaces.view());
+    let cure = format!("ask for a new plan, see opctl tf replan {}{}", flags.which.name, view.hint);
+    let kept = workspaces.kept(plan::describe(&store), &cure).await?;
+    let text = workspaces.kept(plan::text(&store), &cure).await?;
+    let (Some(kept), Some(text)) = (kept, text) else { bail!("{}", nothing_kept(&workspace)) };
+    let serial = workspaces.kept(state::summary(&store), "restore it").await?.map(|state| state.serial);
+    let standing = standing(&workspace, &kept.report.id, &kept.inputs, kept.report.serial, serial);
+    match flags.output.output {
+        Format::Json => output::print_json(&Shown::of(&workspace, &kept, &standing, &text))?,
+        Format::Text => {
+            let mut lines = head(&workspace, &kept, &standing, &view);
+            lines.push(String::new());
+            lines.extend(coloured(&printable(&text), view.paint));
+            output::print_lines(&lines)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is nothing to show.
+pub(super) fn nothing_kept(workspace: &TerraformWorkspace) -> String {
+    let name = workspace.name_any();
+    let Some(plan) = workspace.status.as_ref().and_then(|status| status.plan.as_ref()) else {
+        return format!("TerraformWorkspace {name} has no plan yet: {}", message(workspace));
+    };
+    let (id, summary) = (&plan.id, &plan.summary);
+    if plan.discarded {
+        return format!(
+            "Plan {id} ({summary}) of TerraformWorkspace {name} was discarded, and is not kept any more: ask for a new one \
+             with opctl tf replan {name}."
+        );
+    }
+    format!(
+        "Of plan {id} of TerraformWorkspace {name} only the counts are known ({summary}): a plan is kept only while it waits \
+         for a person, see spec.approval."
+    )
+}
+
+/// Where a plan stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It waits for a person.
+    Waits,
+    /// It was approved, and its run has not begun.
+    Approved,
+    /// A run applies it.
+    Applies { job: String },
+    /// It was applied.
+    Applied,
+    /// A run that was to apply it ended like this; a plan is used once.
+    Spent(Outcome),
+    /// A person threw it away.
+    Discarded,
+    /// It does not count any more, for this reason.
+    Void(String),
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waits => f.write_str("waits for approval"),
+            Self::Approved => f.write_str("approved"),
+            Self::Applies { job } => write!(f, "approved, Job {job} applies it"),
+            Self::Applied => f.write_str("was applied"),
+            Self::Spent(outcome) => write!(f, "spent: the run that was to apply it ended as {outcome:?}"),
+            Self::Discarded => f.write_str("discarded"),
+            Self::Void(why) => write!(f, "void: {why}"),
+        }
+    }
+}
+
+impl Standing {
+    /// In one word, for programs.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Waits => "Waits",
+            Self::Approved => "Approved",
+            Self::Applies { .. } => "Applies",
+            Self::Applied => "Applied",
+            Self::Spent(_) => "Spent",
+            Self::Discarded => "Discarded",
+            Self::Void(_) => "Void",
+        }
+    }
+
+    pub(super) fn words(&self, paint: Paint) -> String {
+        match self {
+            Self::Waits => paint.odd(self),
+            Self::Approved | Self::Applies { .. } => paint.busy(self),
+            Self::Applied => paint.good(self),
+            Self::Spent(_) | Self::Discarded | Self::Void(_) => paint.bad(self),
+        }
+    }
+}
+
+/// Where a plan stands that was made from these inputs and this state. `serial` is the one of the state now, if that is known.
+pub(super) fn standing(
+    workspace: &TerraformWorkspace,
+    id: &str,
+    inputs: &str,
+    made_from: i64,
+    serial: Option<i64>,
+) -> Standing {
+    let void = |why: String| Standing::Void(why);
+    let Some(status) = &workspace.status else {
+        return void("the operator has not looked at the workspace".to_owned());
+    };
+    let run = status.run.as_ref();
+    if let Some(run) = run.filter(|run| run.plan.as_deref() == Some(id)) {
+        return match run.outcome {
+            None => Standing::Applies { job: run.job.clone() },
+            Some(outcome) if outcome.is_good() => Standing::Applied,
+            Some(outcome) => Standing::Spent(outcome),
+        };
+    }
+    match status.plan.as_ref() {
+        Some(plan) if plan.id != id => return void(format!("plan {} came after it", plan.id)),
+        None => return void("the operator does not know of it".to_owned()),
+        Some(plan) if plan.discarded => return Standing::Discarded,
+        Some(plan) if !plan.needs_approval => {
+            let applied = status.last_applied.as_ref().is_some_and(|applied| applied.hash == inputs);
+            return if applied { Standing::Applied } else { Standing::Spent(Outcome::Failed) };
+        }
+        Some(plan) if !waits_under(workspace.spec.approval, plan) => {
+            return void("spec.approval does not ask for a person any more".to_owned());
+        }
+        Some(_) => {}
+    }
+    if workspace.metadata.deletion_timestamp.is_some() {
+        return void("the workspace is being deleted".to_owned());
+    }
+    if current(workspace).is_none() {
+        return void("the spec has changed, and the operator has not looked at the change yet".to_owned());
+    }
+    // A comparison with reality leaves a plan alone.
+    match under_way(workspace).filter(|run| run.action != Action::Check) {
+        Some(run) if run.inputs != inputs => return void(format!("the inputs changed, Job {} plans anew", run.job)),
+        Some(run) => return void(format!("Job {} plans anew", run.job)),
+        None => {}
+    }
+    if let Some(serial) = serial.filter(|serial| *serial != made_from) {
+        return void(format!("it is stale, the state has serial {serial} now"));
+    }
+    let approved = workspace.annotations().get(APPROVE_ANNOTATION).is_some_and(|approved| approved == id);
+    if approved { Standing::Approved } else { Standing::Waits }
+}
+
+/// The same, of the plan that the status tells of.
+pub(super) fn standing_of(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Standing {
+    let state = workspace.status.as_ref().and_then(|status| status.state.as_ref());
+    standing(workspace, &plan.id, &plan.inputs, plan.serial, state.map(|state| state.serial))
+}
+
+/// Whether a plan waits for a person under this approval.
+fn waits_under(approval: Approval, plan: &PlanStatus) -> bool {
+    match approval {
+        Approval::Auto => false,
+        Approval::Manual => true,
+        Approval::AutoUnlessDestroy => plan.destroy > 0,
+    }
+}
+
+pub(super) fn head(workspace: &TerraformWorkspace, kept: &KeptPlan, standing: &Standing, view: &View) -> Vec<String> {
+    let (name, report, paint) = (workspace.name_any(), &kept.report, view.paint);
+    let counts = counts(report.add, report.change, report.destroy, paint);
+    let mut lines = vec![
+        format!("Plan {} of TerraformWorkspace {name}   {}", paint.strong(&report.id), standing.words(paint)),
+        format!("{counts}, made {} by Job {} from state serial {}", ago(kept.time, view.now), kept.run, report.serial),
+    ];
+    match standing {
+        Standing::Waits => {
+            let what = format!("{name} --plan {}{}", report.id, view.hint);
+            lines.push(format!("Approve it: opctl tf approve {what}"));
+            lines.push(format!("Discard it: opctl tf discard {what}"));
+        }
+        Standing::Discarded => lines.push(format!("Make a new one: opctl tf replan {name}{}", view.hint)),
+        _ => {}
+    }
+    lines
+}
+
+/// The counts of a plan, in their colours.
+pub(super) fn counts(add: i64, change: i64, destroy: i64, paint: Paint) -> String {
+    let part = |sign: char, count: i64, colour: fn(Paint, String) -> String| {
+        let text = format!("{sign}{count}");
+        if count == 0 { text } else { colour(paint, text) }
+    };
+    let parts = [part('+', add, Paint::good), part('~', change, Paint::odd), part('-', destroy, Paint::bad)];
+    parts.join(" ")
+}
+
+/// The lines of a plan in the colours of what they do.
+pub(super) fn coloured(text: &str, paint: Paint) -> Vec<String> {
+    let line = |line: &str| {
+        let words = line.trim_start();
+        let sign = words.split(' ').next().unwrap_or_default();
+        match sign {
+            "+" => paint.good(line),
+            "-" | "-/+" | "+/-" => paint.bad(line),
+            "~" => paint.odd(line),
+            "<=" => paint.busy(line),
+            "#" | "Plan:" => paint.strong(line),
+            _ => line.to_owned(),
+        }
+    };
+    text.trim_start_matches('\n').trim_end().lines().map(line).collect()
+}
+
+/// What a program learns of a plan.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    workspace: String,
+    id: &'a str,
+    standing: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    add: i64,
+    change: i64,
+    destroy: i64,
+    resources: &'a [ChangedResource],
+    serial: i64,
+    run: &'a str,
+    made_at: Timestamp,
+    text: &'a str,
+}
+
+impl<'a> Shown<'a> {
+    fn of(workspace: &TerraformWorkspace, kept: &'a KeptPlan, standing: &'a Standing, text: &'a str) -> Self {
+        let why = if let Standing::Void(why) = standing { Some(why.as_str()) } else { None };
+        let report = &kept.report;
+        Self {
+            workspace: workspace.name_any(),
+            id: &report.id,
+            standing: standing.word(),
+            why,
+            add: report.add,
+            change: report.change,
+            destroy: report.destroy,
+            resources: &report.resources,
+            serial: report.serial,
+            run: &kept.run,
+            made_at: kept.time,
+            text,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `opctl tf unlock`.
+
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+use kube::ResourceExt;
+use serde_json::Value;
+use terraform_runner_operator::api::v1alpha1::{TerraformWorkspace, UNLOCK_ANNOTATION};
+use terraform_runner_operator::store::lock::{self, Holder};
+
+use super::Which;
+use super::workspaces::{View, Workspaces, message, printable, since};
+use crate::objects::Patience;
+use crate::output;
+
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub which: Which,
+    /// Do not ask whether to
+    #[arg(short, long)]
+    yes: bool,
+    /// Also take it from a pod that still runs: what it has not saved is lost
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    patience: Patience,
+}
+
+pub(super) async fn unlock(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
+    let workspace = workspaces.get(&flags.which.name).await?;
+    let name = workspace.name_any();
+    let store = workspaces.store(&workspace);
+    let Some(holder) = workspaces.kept(lock::look(&store), "restore it").await? else {
+        bail!("Nobody holds the lock of the state of TerraformWorkspace {name}: there is nothing to unlock.");
+    };
+    let pod = workspaces.running_pod(&holder.pod).await?;
+    let words = words(&holder, pod.as_ref().map(ResourceExt::name_any).as_deref(), &workspaces.view());
+    if let Some(pod) = pod.filter(|_| !flags.force) {
+        let cure = "wait for it, or take the lock away all the same with --force";
+        bail!("{words}. Pod {} still runs: {cure}.", pod.name_any());
+    }
+    output::print_lines(&[format!("{words}.")])?;
+    if !flags.yes && !confirmed(&name)? {
+        bail!("Nothing was done: the lock of the state of TerraformWorkspace {name} stays.");
+    }
+    let blocks = workspace.status.as_ref().is_some_and(|status| status.lock.is_some());
+    let change = |_: &TerraformWorkspace| Ok(vec![(UNLOCK_ANNOTATION, Some(holder.pod.clone()))]);
+    let fulfilled = |workspace: &TerraformWorkspace| {
+        let Some(status) = &workspace.status else { return false };
+        // A lock that keeps no run from starting is taken away when one is to start.
+        !blocks || (status.handled.unlock.as_ref() == Some(&holder.pod) && status.lock.is_none())
+    };
+    if let Some(after) = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await? {
+        let done =
+            if blocks { "The lock is taken away." } else { "The lock is taken away when the next run is to start." };
+        output::print_lines(&[done.to_owned(), format!("TerraformWorkspace {name}: {}", message(&after))])?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who holds the lock, since when, and what for.
+pub(super) fn words(holder: &Holder, pod: Option<&str>, view: &View) -> String {
+    let who = pod.map_or_else(|| printable(&holder.pod), |name| format!("{name} ({})", holder.pod));
+    let long = holder.since.map(|at| format!(" for {}", since(at, view.now))).unwrap_or_default();
+    let what = match &holder.info["Operation"] {
+        Value::String(what) if !what.is_empty() => format!(", for {}", printable(what)),
+        _ => String::new(),
+    };
+    format!("{who} has held the lock of the state{long}{what}")
+}
+
+/// Whether a person at the terminal says yes.
+fn confirmed(name: &str) -> anyhow::Result<bool> {
+    if !stdin().is_terminal() {
+        bail!("Nobody can be asked whether to take the lock of TerraformWorkspace {name} away: say so with --yes.");
+    }
+    let mut err = stderr().lock();
+    write!(err, "Take it away? Two that work on one state can ruin it. [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}

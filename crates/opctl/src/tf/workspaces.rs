@@ -1,0 +1,169 @@
+//! The workspaces of a namespace, and what is kept for one of them.
+
+use std::io::stdout;
+
+use anyhow::anyhow;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use opcore::conditions;
+use opcore::duration::Span;
+use terraform_runner_operator::api::v1alpha1::{Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
+use terraform_runner_operator::render::{self, PART_LABEL};
+use terraform_runner_operator::store::{Store, StoreError};
+
+use super::Namespace;
+use crate::cluster::Cluster;
+use crate::objects::Objects;
+use crate::output::{Paint, age};
+
+/// What installs the kind.
+pub(super) const CHART: &str = "terraform-runner-operator";
+
+/// The workspaces of a namespace.
+pub(super) struct Workspaces {
+    pub objects: Objects<TerraformWorkspace>,
+    namespace: String,
+    /// What a command needs besides the name of a workspace, so that it finds it: ` -n NAME`, or nothing.
+    hint: String,
+}
+
+/// What people see besides the workspace itself.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub now: Timestamp,
+    pub paint: Paint,
+    /// See [`Workspaces::view`].
+    pub hint: String,
+}
+
+impl Workspaces {
+    pub(super) fn within(cluster: Cluster, chosen: &Namespace) -> Self {
+        let namespace = chosen.namespace.clone().unwrap_or_else(|| cluster.namespace.clone());
+        let hint = chosen.namespace.as_ref().map(|name| format!(" -n {name}")).unwrap_or_default();
+        Self { objects: Objects::within(cluster, CHART, &namespace), namespace, hint }
+    }
+
+    pub(super) async fn get(&self, name: &str) -> anyhow::Result<TerraformWorkspace> {
+        self.objects.get(name).await
+    }
+
+    /// How people see a workspace here and now.
+    pub(super) fn view(&self) -> View {
+        View { now: Timestamp::now(), paint: Paint::detect(&stdout()), hint: self.hint.clone() }
+    }
+
+    /// What is kept for a workspace.
+    pub(super) fn store(&self, workspace: &TerraformWorkspace) -> Store {
+        Store::new(self.objects.cluster.client.clone(), &self.namespace, render::names(workspace))
+    }
+
+    /// Reads something that is kept. `cure` helps when it is damaged.
+    pub(super) async fn kept<T>(
+        &self,
+        reading: impl Future<Output = Result<T, StoreError>>,
+        cure: &str,
+    ) -> anyhow::Result<T> {
+        let question = async {
+            match reading.await {
+                Err(StoreError::Api(error)) => Err(error),
+                answer => Ok(answer),
+            }
+        };
+        self.objects.ask(question).await?.map_err(|fault| anyhow!("{fault}: {cure}."))
+    }
+
+    pub(super) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.objects.cluster.client.clone(), &self.namespace)
+    }
+
+    /// The pod of this UID, while it runs.
+    pub(super) async fn running_pod(&self, uid: &str) -> anyhow::Result<Option<Pod>> {
+        let params = ListParams::default().labels(&format!("{PART_LABEL}=run"));
+        let pods = self.objects.ask(self.pods().list(&params)).await?;
+        Ok(pods.items.into_iter().find(|pod| pod.uid().as_deref() == Some(uid) && !is_over(pod)))
+    }
+}
+
+fn is_over(pod: &Pod) -> bool {
+    matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
+}
+
+/// What is known of a workspace, unless it is about a spec that has changed since.
+pub(super) fn current(workspace: &TerraformWorkspace) -> Option<&TerraformWorkspaceStatus> {
+    workspace.status.as_ref().filter(|status| status.observed_generation == workspace.metadata.generation)
+}
+
+/// The run that is under way.
+pub(super) fn under_way(workspace: &TerraformWorkspace) -> Option<&Run> {
+    workspace.status.as_ref()?.run.as_ref().filter(|run| !run.is_over())
+}
+
+/// What the operator says of a workspace, in a sentence.
+pub(super) fn message(workspace: &TerraformWorkspace) -> String {
+    let status = workspace.status.as_ref();
+    let ready = status.and_then(|status| conditions::find(&status.conditions, conditions::READY));
+    match ready.map(|ready| ready.message.as_str()).filter(|message| !message.is_empty()) {
+        Some(message) => printable(message),
+        None => format!("The operator has not looked at it yet: is {CHART} running?"),
+    }
+}
+
+/// The reason that the operator gives, in a word.
+pub(super) fn reason(workspace: &TerraformWorkspace) -> Option<&str> {
+    let ready = conditions::find(&workspace.status.as_ref()?.conditions, conditions::READY)?;
+    Some(&ready.reason)
+}
+
+/// A phase, in its colour.
+pub(super) fn phase_words(phase: WorkspacePhase, paint: Paint) -> String {
+    match phase {
+        WorkspacePhase::Pending => paint.odd("Pending"),
+        WorkspacePhase::Planning => paint.busy("Planning"),
+        WorkspacePhase::AwaitingApproval => paint.odd("AwaitingApproval"),
+        WorkspacePhase::Applying => paint.busy("Applying"),
+        WorkspacePhase::Ready => paint.good("Ready"),
+        WorkspacePhase::Failed => paint.bad("Failed"),
+        WorkspacePhase::Suspended => paint.odd("Suspended"),
+        WorkspacePhase::Deleting => paint.odd("Deleting"),
+    }
+}
+
+/// How long ago a moment was.
+pub(super) fn ago(moment: Timestamp, now: Timestamp) -> String {
+    format!("{} ago", since(moment, now))
+}
+
+/// How long something has lasted.
+pub(super) fn since(moment: Timestamp, now: Timestamp) -> String {
+    age(Span::between(moment, now).as_duration())
+}
+
+/// A number with its noun.
+pub(super) fn count(number: i64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// How many resources a state has; -1 when nobody can tell.
+pub(super) fn resources(number: i64) -> String {
+    if number < 0 { "encrypted".to_owned() } else { count(number, "resource") }
+}
+
+/// A size at a glance.
+pub(super) fn size(bytes: i64) -> String {
+    // Sizes of states are far below what a float can tell apart.
+    #[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
+    let bytes_float = bytes as f64;
+    match bytes {
+        ..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes_float / 1024.0),
+        _ => format!("{:.1} MiB", bytes_float / 1_048_576.0),
+    }
+}
+
+/// A text of someone else, without what a terminal would take for orders: it could hide what stands beside it.
+pub(super) fn printable(text: &str) -> String {
+    let seen = |letter: char| if letter.is_control() && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
+    text.chars().map(seen).collect()
+}
