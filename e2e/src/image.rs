@@ -31,9 +31,10 @@ pub fn repository() -> &'static Path {
 
 /// Builds the image of an operator and puts it into the node, unless this run has done so.
 pub(crate) async fn loaded(operator: &str, sandbox: &Sandbox) -> anyhow::Result<Image> {
-    static LOADED: Mutex<BTreeMap<String, Image>> = Mutex::const_new(BTreeMap::new());
+    static LOADED: Mutex<BTreeMap<(String, PathBuf), Image>> = Mutex::const_new(BTreeMap::new());
     let mut loaded = LOADED.lock().await;
-    if let Some(image) = loaded.get(operator) {
+    let here = (operator.to_owned(), sandbox.kubeconfig().to_owned());
+    if let Some(image) = loaded.get(&here) {
         return Ok(image.clone());
     }
     // Asked for first: a build takes minutes.
@@ -43,7 +44,7 @@ pub(crate) async fn loaded(operator: &str, sandbox: &Sandbox) -> anyhow::Result<
         Some(tool) => load_with(&tool, &image.file).await?,
         None => sandbox.load_image_file(&image.file).await?,
     }
-    loaded.insert(operator.to_owned(), image.clone());
+    loaded.insert(here, image.clone());
     Ok(image)
 }
 

@@ -19,10 +19,12 @@ mod explain;
 mod helm;
 pub mod image;
 pub mod notebook;
+pub mod processes;
 mod stage;
+pub mod terraform;
 mod wait;
 pub mod waves;
 
 pub use helm::Release;
-pub use stage::{Stage, not_run, scenario};
-pub use wait::{PATIENCE, gone, holds, ready, until, yaml};
+pub use stage::{Stage, not_run, scenario, scenario_on_own_node, tell};
+pub use wait::{PATIENCE, first, gone, holds, ready, until, yaml};

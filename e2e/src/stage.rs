@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::io::Write;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -9,11 +10,15 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, bail};
 use futures::FutureExt;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::config::AuthInfo;
 use kube::{Api, Client, Resource, ResourceExt};
-use sandbox::Sandbox;
+use sandbox::{Options, Sandbox};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -32,11 +37,28 @@ pub struct Stage {
     pub client: Client,
     /// A fresh one, which enforces the restricted Pod Security Standard.
     pub namespace: String,
-    sandbox: &'static Sandbox,
+    sandbox: Ground,
     helm: PathBuf,
     scratch: TempDir,
     /// What is to be removed in the end.
     releases: Mutex<Vec<Release>>,
+}
+
+/// The cluster under a stage.
+enum Ground {
+    Shared(&'static Sandbox),
+    Own(Box<Sandbox>),
+}
+
+impl Deref for Ground {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        match self {
+            Self::Shared(sandbox) => sandbox,
+            Self::Own(sandbox) => sandbox,
+        }
+    }
 }
 
 /// Plays a scenario on a stage of its own. When it fails, what explains it is printed; in any case its releases, their
@@ -51,7 +73,30 @@ pub async fn scenario(name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<(
         return Ok(());
     }
     let _turn = TURN.lock().await;
-    let stage = Stage::new().await?;
+    play_on(Stage::new(Ground::Shared(Sandbox::shared_with_node().await?)).await?, name, play).await
+}
+
+/// Plays a scenario on a node of its own, of which it may [stop](Sandbox::stop) and [restart](Sandbox::restart) what it
+/// likes.
+pub async fn scenario_on_own_node(
+    name: &str,
+    play: impl AsyncFn(&Stage, &Sandbox) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if let Err(why) = sandbox::can_run_node() {
+        not_run(name, &format!("{why:#}"));
+        return Ok(());
+    }
+    let _turn = TURN.lock().await;
+    let ground = if Sandbox::node_is_given().await? {
+        Ground::Own(Box::new(Sandbox::start(Options { node: true, ..Options::default() }).await?))
+    } else {
+        // It was started by this process.
+        Ground::Shared(Sandbox::shared_with_node().await?)
+    };
+    play_on(Stage::new(ground).await?, name, async |stage| play(stage, &stage.sandbox).await).await
+}
+
+async fn play_on(stage: Stage, name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let played = AssertUnwindSafe(Box::pin(play(&stage))).catch_unwind().await;
     if let Some(failure) = failure(&played) {
         let headline = failure.lines().next().unwrap_or_default();
@@ -72,7 +117,7 @@ pub fn not_run(name: &str, why: &str) {
 }
 
 /// Says something where nobody can miss it, and not only when a test fails.
-pub(crate) fn tell(text: &str) {
+pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -86,9 +131,8 @@ fn failure(played: &Result<anyhow::Result<()>, Box<dyn Any + Send>>) -> Option<S
 }
 
 impl Stage {
-    async fn new() -> anyhow::Result<Self> {
+    async fn new(sandbox: Ground) -> anyhow::Result<Self> {
         opcore::client::install_crypto_provider();
-        let sandbox = Sandbox::shared_with_node().await?;
         let helm = sandbox::program("helm").await?;
         let client = sandbox.client().await?;
         let namespace = sandbox.namespace("e2e").await?;
@@ -130,7 +174,7 @@ impl Stage {
 
     /// The image of an operator, built and in the node.
     pub async fn image(&self, operator: &str) -> anyhow::Result<Image> {
-        image::loaded(operator, self.sandbox).await
+        image::loaded(operator, &self.sandbox).await
     }
 
     /// These values, and those that name the image of an operator which was built here.
@@ -161,6 +205,16 @@ impl Stage {
         let release = Release::apply(self, name, chart, values).await?;
         self.releases.lock().unwrap_or_else(PoisonError::into_inner).push(release.clone());
         Ok(release)
+    }
+
+    /// A client with the rights of a ServiceAccount, by a token of its own.
+    pub async fn client_of(&self, namespace: &str, account: &str) -> anyhow::Result<Client> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let made = accounts.create_token_request(account, &PostParams::default(), &TokenRequest::default()).await?;
+        let mut config = self.sandbox.config().await?;
+        let token = made.status.context("a token that was asked for is in the answer")?.token;
+        config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
+        Ok(Client::try_from(config)?)
     }
 
     /// What the namespace tells about what went wrong in it.
@@ -209,7 +263,12 @@ impl Stage {
         let kind = GroupVersionKind::gvk(&crd.spec.group, &version.name, &crd.spec.names.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, &crd.spec.names.plural);
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        for object in all.list(&ListParams::default()).await? {
+        let left = match all.list(&ListParams::default()).await {
+            // Without objects it goes at once.
+            Err(kube::Error::Api(gone)) if gone.code == 404 => Vec::new(),
+            found => found?.items,
+        };
+        for object in left {
             let own: Api<DynamicObject> = match object.namespace() {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &resource),
                 None => all.clone(),

@@ -1,5 +1,6 @@
 //! Waiting, always by watch and never without end: who waits in vain is told what was awaited, and sees the object.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
 use opcore::readiness;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,8 +30,7 @@ pub async fn until<K>(
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
 {
-    let found = observe(api, name, awaited, deadline, |object| object.filter(|object| fits(object)).cloned()).await?;
-    Ok(found)
+    Box::pin(observe(api, name, awaited, deadline, |object| object.filter(|object| fits(object)).cloned())).await
 }
 
 /// Waits until an object does not exist, or is another one than that with this UID.
@@ -42,7 +42,7 @@ where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
 {
     let is_another = |object: &K| uid.is_some_and(|uid| object.meta().uid.as_deref() != Some(uid));
-    observe(api, name, "gone", deadline, |object| object.is_none_or(is_another).then_some(())).await
+    Box::pin(observe(api, name, "gone", deadline, |object| object.is_none_or(is_another).then_some(()))).await
 }
 
 /// Waits until an object is ready by the rules of [`opcore::readiness`], which know all the usual kinds.
@@ -58,6 +58,39 @@ where
         readiness::of(&seen, jiff::Timestamp::now()).is_ready()
     };
     until(api, name, "ready", deadline, is_ready).await
+}
+
+/// Waits for the first object of a kind that is as it should be, and returns it.
+///
+/// # Errors
+/// There is none before the deadline. The error says what was awaited, and names those that there are.
+pub async fn first<K>(
+    api: &Api<K>,
+    which: watcher::Config,
+    awaited: &str,
+    deadline: Duration,
+    fits: impl Fn(&K) -> bool,
+) -> anyhow::Result<K>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + 'static,
+{
+    let mut seen = BTreeSet::new();
+    let follow = async {
+        let mut changes = pin!(watcher(api.clone(), which).default_backoff().applied_objects());
+        while let Some(change) = changes.next().await {
+            // A watch that breaks is tried again: the deadline is the end.
+            let Ok(object) = change else { continue };
+            if fits(&object) {
+                return Some(object);
+            }
+            seen.insert(object.name_any());
+        }
+        None
+    };
+    if let Ok(Some(found)) = tokio::time::timeout(deadline, Box::pin(follow)).await {
+        return Ok(found);
+    }
+    Err(anyhow!("no {awaited} within {} s; there is {seen:?}", deadline.as_secs()))
 }
 
 /// Whether a condition of an object of any kind is `True` for the object as it is now, not for an older one.

@@ -4,5 +4,7 @@ mod fleet;
 mod leading;
 mod leaving;
 mod measuring;
+mod opentofu;
 mod rights;
+mod terraform;
 mod upgrading;

@@ -1,0 +1,121 @@
+//! The end of a workspace: what it made is destroyed, also when little else is left; and what is left is said.
+
+use anyhow::ensure;
+use e2e::terraform::{applied, complains, deleted, event, inline, install, left_of, names, outputs, workspaces};
+use e2e::{PATIENCE, Stage, gone, scenario};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use terraform_runner_operator::api::v1alpha1::{Action, Outcome, TerraformWorkspace};
+
+const MODULE: &str = r#"
+variable "token" {
+  default = ""
+}
+
+resource "random_string" "it" {
+  length  = 8
+  keepers = { token = var.token }
+}
+
+output "value" {
+  value = random_string.it.result
+}
+"#;
+
+/// It cannot be destroyed: there is no such time to sleep.
+const STUBBORN: &str = r#"
+resource "terraform_data" "it" {
+  provisioner "local-exec" {
+    when        = destroy
+    interpreter = ["tf-runner", "sleep"]
+    command     = "never"
+  }
+}
+"#;
+
+#[tokio::test]
+async fn what_was_made_is_destroyed_or_it_is_said_what_is_left() -> anyhow::Result<()> {
+    scenario("what_was_made_is_destroyed_or_it_is_said_what_is_left", async |stage| {
+        install(stage, json!({})).await?;
+        futures::try_join!(
+            its_inputs_are_gone(stage),
+            it_is_retained(stage),
+            it_is_forced(stage),
+            its_state_is_gone(stage),
+        )?;
+        Ok(())
+    })
+    .await
+}
+
+async fn its_inputs_are_gone(stage: &Stage) -> anyhow::Result<()> {
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "module" }, "data": { "main.tf": MODULE } });
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "creds" }, "stringData": { "token": "abc123" } });
+    stage.write(&map.to_string()).await?;
+    stage.write(&secret.to_string()).await?;
+    let spec = json!({
+        "module": { "configMapRef": { "name": "module" } },
+        "variablesFrom": [{ "secretRef": { "name": "creds" } }],
+        "env": [{ "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "creds", "key": "token" } } }],
+    });
+    let workspace = applied(stage, "orphaned", spec).await?;
+    stage.api::<ConfigMap>().delete("module", &DeleteParams::default()).await?;
+    stage.api::<Secret>().delete("creds", &DeleteParams::default()).await?;
+    complains(stage, "orphaned", "InputNotFound").await?;
+    let left = deleted(stage, &workspace).await?;
+    ensure!(left.is_empty(), "it left {left:?}");
+    Ok(())
+}
+
+async fn it_is_retained(stage: &Stage) -> anyhow::Result<()> {
+    let spec = json!({ "module": inline(MODULE), "deletionPolicy": "Retain" });
+    let workspace = applied(stage, "retained", spec).await?;
+    let index = names(&workspace).state();
+    let left = deleted(stage, &workspace).await?;
+    let words = event(&stage.api(), "retained", "Retained").await?;
+    ensure!(words.contains("leaves 1 resource") && words.contains(&index), "{words}");
+    ensure!(left.contains(&format!("Secret {index}")), "its state is gone: {left:?}");
+    ensure!(left.iter().all(|name| name.starts_with("Secret ")), "{left:?}");
+    Ok(())
+}
+
+async fn it_is_forced(stage: &Stage) -> anyhow::Result<()> {
+    let spec = json!({ "module": inline(STUBBORN), "deletionPolicy": "Force" });
+    let workspace = applied(stage, "forced", spec).await?;
+    let index = names(&workspace).state();
+    let left = deleted(stage, &workspace).await?;
+    let words = event(&stage.api(), "forced", "Retained").await?;
+    ensure!(words.contains("deletionPolicy Force") && words.contains("leaves 1 resource"), "{words}");
+    ensure!(left.contains(&format!("Secret {index}")), "its state is gone: {left:?}");
+    Ok(())
+}
+
+async fn its_state_is_gone(stage: &Stage) -> anyhow::Result<()> {
+    let workspace = applied(stage, "stateless", json!({ "module": inline(MODULE) })).await?;
+    let value = outputs(stage, &workspace).await?;
+    let secrets: Api<Secret> = stage.api();
+    let index = names(&workspace).state();
+    for secret in
+        secrets.list(&ListParams::default()).await?.iter().filter(|secret| secret.name_any().starts_with(&index))
+    {
+        secrets.delete(&secret.name_any(), &DeleteParams::default()).await?;
+    }
+    workspaces(stage).delete("stateless", &DeleteParams::default()).await?;
+    let words = complains(stage, "stateless", "DestroyBlocked").await?;
+    ensure!(words.contains("there is no state") && words.contains("spec.deletionPolicy to Retain"), "{words}");
+    ensure!(outputs(stage, &workspace).await? == value, "it is taken for destroyed");
+    let destroys = |workspace: &TerraformWorkspace| {
+        let past = workspace.status.iter().flat_map(|status| &status.history);
+        past.filter(|run| run.action == Action::Destroy && run.outcome == Outcome::Destroyed).count()
+    };
+    ensure!(destroys(&workspaces(stage).get("stateless").await?) == 0, "what is not known was destroyed");
+
+    let retain = json!({ "spec": { "deletionPolicy": "Retain" } });
+    workspaces(stage).patch("stateless", &PatchParams::default(), &Patch::Merge(&retain)).await?;
+    gone(&workspaces(stage), "stateless", workspace.uid().as_deref(), PATIENCE).await?;
+    let words = event(&stage.api(), "stateless", "Retained").await?;
+    ensure!(words.contains("There is no state of them in the cluster"), "{words}");
+    left_of(&stage.client, &stage.namespace, "stateless").await.map(drop)
+}

@@ -1,0 +1,170 @@
+//! A canary: what is in a Secret stays in Secrets.
+
+use anyhow::{Context, ensure};
+use e2e::terraform::{applied, complains, event, inline, install, outputs, write};
+use e2e::{PATIENCE, Release, Stage, first, scenario, until};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DynamicObject, ListParams, LogParams};
+use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
+use kube::runtime::watcher;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+const CANARY: &str = "canary-7Jq2x\"<&>$9wZ";
+
+/// It says the token wherever a module can say something; the variable is not declared as sensitive.
+const TALKATIVE: &str = r#"
+variable "token" {
+  type = string
+}
+
+resource "random_string" "it" {
+  length  = 8
+  keepers = { token = var.token }
+}
+
+resource "terraform_data" "it" {
+  input = "token ${var.token}"
+}
+
+check "said" {
+  assert {
+    condition     = var.token == ""
+    error_message = "A warning about ${var.token}."
+  }
+}
+
+output "token" {
+  value     = var.token
+  sensitive = true
+}
+"#;
+/// The same, and an error that says it.
+const FAILING: &str = r#"
+resource "random_string" "that" {
+  length = 4
+  lifecycle {
+    precondition {
+      condition     = var.token == ""
+      error_message = "The token ${var.token} is of no use."
+    }
+  }
+}
+"#;
+/// The same, and a program that says it: the runner complains of a time that is none.
+const BABBLING: &str = r#"
+resource "terraform_data" "that" {
+  provisioner "local-exec" {
+    interpreter = ["tf-runner", "sleep"]
+    command     = var.token
+  }
+}
+"#;
+
+#[tokio::test]
+async fn what_is_in_a_secret_is_seen_nowhere_else() -> anyhow::Result<()> {
+    scenario("what_is_in_a_secret_is_seen_nowhere_else", async |stage| {
+        let release = install(stage, json!({ "log": { "level": "debug" } })).await?;
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "creds" }, "stringData": { "token": CANARY },
+        });
+        stage.write(&secret.to_string()).await?;
+        let (kept, (), ()) = futures::try_join!(
+            async { applied(stage, "kept", spec(TALKATIVE, "Auto")).await },
+            fails(stage, "failing", FAILING, "of no use"),
+            fails(stage, "babbling", BABBLING, "local-exec"),
+        )?;
+        write(stage, "waiting", spec(TALKATIVE, "Manual")).await?;
+        complains(stage, "waiting", "AwaitingApproval").await?;
+        ensure!(outputs(stage, &kept).await?["token"] == CANARY, "what is sensitive is put out as well, into a Secret");
+        let told = kept.status.context("it has a status")?.outputs;
+        ensure!(told.iter().all(|output| output.sensitive), "{told:?}");
+
+        let seen = everything(stage, &release).await?;
+        for (place, text) in &seen {
+            for form in forms()? {
+                ensure!(!text.contains(&form), "the canary is in {place}:\n{text}");
+            }
+        }
+        // It was looked for in the right places.
+        for place in ["Event", "Job", "Pod", "TerraformWorkspace", "log of", "metrics"] {
+            ensure!(seen.iter().any(|(found, _)| found.starts_with(place)), "nothing was read of {place}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// A run fails, and says so without the token.
+async fn fails(stage: &Stage, name: &str, more: &str, words: &str) -> anyhow::Result<()> {
+    write(stage, name, spec(&format!("{TALKATIVE}{more}"), "Auto")).await?;
+    let told = complains(stage, name, "RunFailed").await?;
+    ensure!(told.contains(words) && told.contains("(redacted)"), "{told}");
+    event(&stage.api(), name, "RunFailed").await.map(drop)
+}
+
+fn spec(module: &str, approval: &str) -> Value {
+    json!({
+        "module": inline(module),
+        "variablesFrom": [{ "secretRef": { "name": "creds" } }],
+        "env": [{ "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "creds", "key": "token" } } }],
+        "approval": approval,
+        "drift": { "action": "Off" },
+    })
+}
+
+/// The canary as it may be written.
+fn forms() -> anyhow::Result<Vec<String>> {
+    let base64 = serde_json::to_value(ByteString(CANARY.as_bytes().to_vec()))?;
+    let base64 = base64.as_str().context("it is text")?.trim_end_matches('=').to_owned();
+    let json = serde_json::to_string(CANARY)?.trim_matches('"').to_owned();
+    // The part that no form changes.
+    Ok(vec![CANARY.to_owned(), base64, json, "canary-7Jq2x".to_owned()])
+}
+
+/// Everything that can be read of the namespace without reading Secrets: place and text.
+async fn everything(stage: &Stage, release: &Release) -> anyhow::Result<Vec<(String, String)>> {
+    let mut seen = objects(stage).await?;
+    let pods: Api<Pod> = stage.api();
+    // A report is there before a kubelet says that its pod has even started.
+    for pod in pods.list(&ListParams::default().labels("infra.opr8r/part=run")).await? {
+        let is_over = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        until(&pods, &pod.name_any(), "over", PATIENCE, is_over).await?;
+    }
+    for pod in pods.list(&ListParams::default()).await? {
+        let status = pod.status.clone().unwrap_or_default();
+        for container in status.init_container_statuses.iter().chain(&status.container_statuses).flatten() {
+            let params = LogParams { container: Some(container.name.clone()), ..LogParams::default() };
+            let log = pods.logs(&pod.name_any(), &params).await?;
+            seen.push((format!("log of {}, {}", pod.name_any(), container.name), log));
+        }
+    }
+    let which = watcher::Config::default().labels(&release.selector());
+    let operator = first(&pods, which, "pod of the operator", PATIENCE, |_| true).await?;
+    let ask = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/metrics", stage.namespace, operator.name_any());
+    let metrics = stage.client.request_text(http::Request::get(ask).body(Vec::new())?).await?;
+    ensure!(metrics.contains("opcore_build_info"), "{metrics}");
+    seen.push(("metrics".to_owned(), metrics));
+    Ok(seen)
+}
+
+async fn objects(stage: &Stage) -> anyhow::Result<Vec<(String, String)>> {
+    let mut seen = Vec::new();
+    let kinds = Discovery::new(stage.client.clone()).run().await?;
+    for (resource, capabilities) in kinds.groups().flat_map(ApiGroup::recommended_resources) {
+        let is_read = capabilities.scope == Scope::Namespaced && capabilities.supports_operation(verbs::LIST);
+        if !is_read || ["Secret", "PodMetrics"].contains(&resource.kind.as_str()) {
+            continue;
+        }
+        let api: Api<DynamicObject> = Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
+        for object in api.list(&ListParams::default()).await? {
+            let place = format!("{} {}", resource.kind, object.name_any());
+            seen.push((place, serde_json::to_string(&object)?));
+        }
+    }
+    Ok(seen)
+}
