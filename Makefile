@@ -24,11 +24,13 @@ test: setup ## Run all tests on one real Kubernetes control plane, and as root t
 	  $(CARGO) test --package e2e --lib --test quick && \
 	  echo "All tests passed in $$((SECONDS / 60)) min $$((SECONDS % 60)) s."
 
-e2e: setup ## Play all scenarios on a real node, which needs root, and those with Flux
+e2e: setup ## Play all scenarios on a real node, which needs root, and those with Flux and OpenTofu
 	@$(SANDBOX) build
 	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
 	$(CARGO) test --package sandbox --features slow-parts --test opentofu --test showcase
 	$(CARGO) test --package wave-orchestrator --test flux
+	$(CARGO) test --package terraform-runner-operator --test tofu
+	hack/quickstart --node docs/terraform-runner-operator.md
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files
 	@hack/setup
@@ -38,7 +40,7 @@ gen: ## Write the generated files anew: the reference pages, the charts' kinds a
 	@hack/gen
 
 bench: setup ## Measure, print a table, and write target/bench/*.json
-	@$(SANDBOX) build kubernetes-node coredns pause echo
+	@$(SANDBOX) build kubernetes-node coredns pause echo $(if $(IS_ROOT),opentofu provider-local provider-random ca-certificates)
 	$(CARGO) bench --workspace --quiet
 
 demo: setup ## Show it at work: a Kubernetes, as root with a node, the charts on it, and what their operators do
