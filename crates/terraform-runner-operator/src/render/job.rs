@@ -1,6 +1,7 @@
 //! The Job of a run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
@@ -36,20 +37,8 @@ pub struct Settings {
 
 /// The Job of a run whose inputs have so many chunks.
 pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &Settings) -> Write {
-    let timeouts = &workspace.spec.timeouts;
-    let apply_within = if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply };
-    let within = (timeouts.plan.as_duration() + apply_within.as_duration() + 2 * GRACE.as_duration()).as_secs();
-    let order = Order {
-        run: run.job.clone(),
-        action: run.action,
-        binary: workspace.spec.engine.binary,
-        inputs: run.inputs.clone(),
-        plan: run.plan.clone(),
-        stop_if_destroys: workspace.spec.approval == Approval::AutoUnlessDestroy,
-        plan_within: timeouts.plan,
-        apply_within,
-        grace: GRACE,
-    };
+    let order = order(workspace, run);
+    let within: Duration = [order.plan_within, order.apply_within, GRACE, GRACE].map(Span::as_duration).iter().sum();
     let mut metadata = metadata(workspace, run.job.clone(), "run");
     let labels = run_labels(workspace, run.action);
     metadata.labels = Some(labels.clone());
@@ -58,7 +47,7 @@ pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &
         "backoffLimit": 0,
         "completions": 1,
         "parallelism": 1,
-        "activeDeadlineSeconds": within + SLACK,
+        "activeDeadlineSeconds": within.as_secs() + SLACK,
         "ttlSecondsAfterFinished": KEPT_SECONDS,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": { "rules": [{
@@ -73,6 +62,23 @@ pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &
     let mut object = object;
     object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
     Write::apply_dynamic(resource, object)
+}
+
+/// What the runner is told.
+fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
+    let timeouts = &workspace.spec.timeouts;
+    Order {
+        run: run.job.clone(),
+        action: run.action,
+        binary: workspace.spec.engine.binary,
+        inputs: run.inputs.clone(),
+        plan: run.plan.clone(),
+        // Nobody is asked about a destroy: deleting the workspace was the approval.
+        stop_if_destroys: run.action == Action::Apply && workspace.spec.approval == Approval::AutoUnlessDestroy,
+        plan_within: timeouts.plan,
+        apply_within: if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply },
+        grace: GRACE,
+    }
 }
 
 /// The labels of a run: our own, and those by which typed kinds find theirs.
@@ -220,4 +226,56 @@ fn token() -> Value {
 
 fn text(order: &impl serde::Serialize) -> String {
     serde_json::to_string(order).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspace(spec: &Value) -> TerraformWorkspace {
+        let metadata = json!({ "name": "network", "namespace": "infra", "uid": "u-1" });
+        let mut workspace = json!({
+            "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace", "metadata": metadata,
+            "spec": { "module": { "builtin": "simple" } },
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            workspace["spec"][field] = value.clone();
+        }
+        serde_json::from_value(workspace).unwrap()
+    }
+
+    /// The spec of the pod of a run.
+    fn pod_of(workspace: &TerraformWorkspace, action: Action, inputs: &str, chunks: usize) -> Value {
+        let run = Run {
+            number: 1,
+            job: names(workspace).job(1),
+            action,
+            inputs: inputs.to_owned(),
+            plan: None,
+            previous_inputs: None,
+            started_at: jiff::Timestamp::UNIX_EPOCH,
+            job_uid: None,
+            finished_at: None,
+            outcome: None,
+        };
+        let settings = Settings { image: "tf-runner".to_owned(), pull_policy: "IfNotPresent".to_owned() };
+        let labels = run_labels(workspace, action);
+        let order = order(workspace, &run);
+        pod(workspace, &run, &order, chunks, &labels, &settings)["spec"].clone()
+    }
+
+    fn order_of(pod: &Value) -> Order {
+        serde_json::from_str(pod["containers"][0]["env"][0]["value"].as_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_an_apply_stops_at_a_plan_that_destroys() {
+        let guarded = workspace(&json!({ "approval": "AutoUnlessDestroy" }));
+        let stops = |action| order_of(&pod_of(&guarded, action, "hash", 1)).stop_if_destroys;
+        assert!(stops(Action::Apply));
+        for action in [Action::Plan, Action::Check, Action::Destroy] {
+            assert!(!stops(action), "{action:?}");
+        }
+        assert!(!order_of(&pod_of(&workspace(&json!({})), Action::Apply, "hash", 1)).stop_if_destroys);
+    }
 }

@@ -57,4 +57,7 @@ async fn a_plan_that_destroys_waits_where_that_is_wanted() {
     let (_, report) = workspace.pod(3).play(&order, &longer).await;
     assert_eq!(report.outcome, Outcome::Applied, "a person has approved it");
     assert_eq!(workspace.outputs().await["length"].text(), "20");
+    let order = Order { action: Action::Destroy, ..guarded(4, &longer) };
+    let (_, report) = workspace.pod(4).play(&order, &longer).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "a destroy is there to destroy");
 }

@@ -37,7 +37,12 @@ impl Play {
             _ => {
                 let heard = self.plan(layout, engine, is_managed).await?;
                 let Some(heard) = heard else { return self.unchanged(engine).await };
-                let waits = self.order.action == Action::Plan || (self.order.stop_if_destroys && heard.destroys());
+                let waits = match self.order.action {
+                    Action::Plan => true,
+                    Action::Apply => self.order.stop_if_destroys && heard.destroys(),
+                    // It is there to destroy.
+                    Action::Check | Action::Destroy => false,
+                };
                 if waits {
                     return self.keep(layout, engine).await;
                 }
