@@ -42,7 +42,7 @@ pub struct Report {
     /// The state afterwards, as the store knows it; none when there is none, or when it is elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateReport>,
-    /// Whether, after a destroy, Terraform itself says that nothing is left.
+    /// Whether it is certain, after a destroy, that nothing is left.
     #[serde(default)]
     pub empty: bool,
     /// Resources that Terraform had made, or was about to, and that the state does not have, because Terraform was killed.

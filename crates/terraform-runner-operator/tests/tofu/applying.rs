@@ -67,6 +67,18 @@ async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed() {
 }
 
 #[tokio::test]
+async fn a_module_that_makes_nothing_leaves_nothing() {
+    let workspace = workspace("nothing").await;
+    let bundle = module("variable \"unused\" {\n  default = 1\n}\n", [].into());
+    for (number, action, outcome) in [(1, Action::Apply, Outcome::Unchanged), (2, Action::Destroy, Outcome::Destroyed)] {
+        let pod = workspace.pod(number);
+        let (_, report) = pod.play(&pod.order(action, &bundle), &bundle).await;
+        assert_eq!((report.outcome, report.state), (outcome, None));
+        assert_eq!(report.empty, action == Action::Destroy);
+    }
+}
+
+#[tokio::test]
 async fn there_is_no_shell_and_the_module_sleeps_all_the_same() {
     let workspace = workspace("sleeping").await;
     let bundle = simple(&workspace, json!({ "sleep": "1s" }));

@@ -100,11 +100,7 @@ impl Play {
             Ok(outcome) | Err(outcome) => outcome,
         };
         self.after(&bundle, &layout, &engine, outcome).await;
-        if outcome == Outcome::Destroyed && !self.report.empty {
-            self.say(Severity::Error, "Something is left after the destroy", None);
-            return Outcome::Failed;
-        }
-        outcome
+        if outcome == Outcome::Destroyed && !self.report.empty { Outcome::Failed } else { outcome }
     }
 
     /// Reads and checks the inputs, and lays them out.
