@@ -248,6 +248,10 @@ impl<'a> Gathering<'a> {
         let text = String::from_utf8(bytes.to_vec());
         let text = text.map_err(|_| Problem::missing(field, format!("the value of {key:?} is no UTF-8 text")))?;
         if confidential {
+            // Terraform knows what is in JSON value by value, and so it would tell it.
+            if let Ok(value) = serde_json::from_str(&text) {
+                leaves(&value, &mut self.confidential);
+            }
             self.confidential.insert(text.clone());
         }
         Ok(text)
@@ -262,6 +266,21 @@ impl<'a> Gathering<'a> {
             return Err(Problem::wrong("spec.module", message));
         }
         Ok(Inputs { hash: Bundle::hash(&bytes), chunks: store::inputs::chunks(&bytes) })
+    }
+}
+
+/// The strings and numbers in a value.
+fn leaves(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) => {
+            into.insert(text.clone());
+        }
+        Value::Number(number) => {
+            into.insert(number.to_string());
+        }
+        Value::Array(items) => items.iter().for_each(|item| leaves(item, into)),
+        Value::Object(fields) => fields.values().for_each(|field| leaves(field, into)),
+        Value::Null | Value::Bool(_) => {}
     }
 }
 
@@ -384,6 +403,19 @@ mod tests {
             json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" }, "as": "Json" }] });
         let error = refused(value, &sources);
         assert!(error.contains("list") && error.contains("not JSON") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn what_is_in_json_from_a_secret_is_confidential_value_by_value() {
+        let text = r#"{ "users": [{ "name": "alice", "password": "hunter2\nsecond" }], "pin": 471108, "on": true }"#;
+        let sources = Sources::from([source(Source::Secret, "creds", &[("json", text)])]);
+        let from = json!([{ "secretRef": { "name": "creds" }, "as": "Json" }]);
+        let env = json!([{ "name": "CREDENTIALS", "valueFrom": { "secretKeyRef": { "name": "creds", "key": "json" } } }]);
+        for value in [json!({ "module": module(), "variablesFrom": from }), json!({ "module": module(), "env": env })] {
+            let inputs = inputs(&spec(value), &sources).unwrap();
+            let bundle = Bundle::parse(&store::inputs::join(&inputs.chunks).unwrap()).unwrap();
+            assert_eq!(bundle.confidential, ["471108", "alice", "hunter2\nsecond", text]);
+        }
     }
 
     #[test]
