@@ -123,6 +123,50 @@ async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply() {
 }
 
 #[tokio::test]
+async fn what_the_module_changes_each_time_is_not_called_drift() {
+    let workspace = workspace("restless").await;
+    let text = "resource \"terraform_data\" \"now\" {\n  input = timestamp()\n}\n";
+    let bundle = module(text, [].into());
+    let pod = workspace.pod(1);
+    pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Checked, 0), "{:?}", report.drift);
+    let said = &report.diagnostics[0];
+    assert_eq!(said.summary, "The next apply would change one resource that did not drift");
+    assert!(said.detail.as_ref().unwrap().contains("terraform_data.now (update)"), "{said:?}");
+}
+
+#[tokio::test]
+async fn drift_that_no_plan_would_change_is_taken_into_the_state() {
+    let workspace = workspace("gone").await;
+    let file = workspace.dir.path().join("file");
+    let kept = "resource \"terraform_data\" \"kept\" {}\n";
+    let text = format!("{kept}resource \"local_file\" \"gone\" {{\n  filename = {file:?}\n  content = \"a\"\n}}\n");
+    let (with, without) = (module(&text, [].into()), module(kept, [].into()));
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &with), &with).await;
+    assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 2), "{:?}", report.diagnostics);
+
+    fs::remove_file(&file).unwrap();
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Check, &with), &with).await;
+    let found: Vec<_> = report.drift.resources.iter().map(|found| (found.address.as_str(), found.action.as_str())).collect();
+    assert_eq!((report.drift.count, found), (1, vec![("local_file.gone", "delete")]), "it would be made again, and drifted");
+    assert_eq!(report.diagnostics, []);
+
+    // The module does not ask for it any more, and it is gone: there is nothing to do, and something to take in.
+    let pod = workspace.pod(3);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &without), &without).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Unchanged, 1), "{:?}", report.diagnostics);
+    let state = report.state.unwrap();
+    assert_eq!((state.resources, state.serial), (1, 2), "the state has what is there");
+    let pod = workspace.pod(4);
+    let (_, report) = pod.play(&pod.order(Action::Check, &without), &without).await;
+    assert_eq!(report.drift.count, 0, "{:?}", report.drift);
+}
+
+#[tokio::test]
 async fn a_backend_of_its_own_is_used_as_it_is_told() {
     let workspace = workspace("backend").await;
     let file = workspace.dir.path().join("a ${path}.tfstate");

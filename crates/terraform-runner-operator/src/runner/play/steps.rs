@@ -35,8 +35,10 @@ impl Play {
             Action::Check => return self.check(engine).await,
             _ if self.order.plan.is_some() => self.fetch(layout).await?,
             _ => {
-                let heard = self.plan(layout, engine, is_managed).await?;
-                let Some(heard) = heard else { return self.unchanged(engine).await };
+                let (changes, heard) = self.plan(layout, engine, is_managed).await?;
+                if !changes {
+                    return self.unchanged(&heard, engine).await;
+                }
                 let waits = match self.order.action {
                     Action::Plan => true,
                     Action::Apply => self.order.stop_if_destroys && heard.destroys(),
@@ -72,12 +74,29 @@ impl Play {
         let words = args(["plan", "-input=false", "-json", "-detailed-exitcode", "-lock=false"]);
         let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
         self.report.drift = drift(&ended.heard);
+        self.tell_not_drifted(&ended.heard);
         self.report.stage = Stage::Done;
         Ok(Outcome::Checked)
     }
 
-    /// Makes a plan; none when nothing is to be changed.
-    async fn plan(&mut self, layout: &Layout, engine: &Engine, is_managed: bool) -> Result<Option<Heard>, Outcome> {
+    /// Tells what the plan would change although its inputs are those that were applied, and reality is as the state has it.
+    fn tell_not_drifted(&mut self, heard: &Heard) {
+        let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
+        let others = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
+        let others: Vec<String> = others.map(|change| format!("{} ({})", change.address, change.action)).collect();
+        if !others.is_empty() {
+            let detail = format!(
+                "They are as the state has them, and the module asks for something else each time, as with timestamp(), or \
+                 reads something that has changed: {}.",
+                others.join(", ")
+            );
+            let summary = format!("The next apply would change {} that did not drift", resources(others.len()));
+            self.say(Severity::Warning, &summary, Some(&detail));
+        }
+    }
+
+    /// Makes a plan, and answers whether it changes anything.
+    async fn plan(&mut self, layout: &Layout, engine: &Engine, is_managed: bool) -> Result<(bool, Heard), Outcome> {
         let serial =
             if is_managed { self.store.summary().await.ok().flatten().map_or(0, |state| state.serial) } else { 0 };
         let mut words = args(["plan", "-input=false", "-json", "-detailed-exitcode"]);
@@ -89,7 +108,7 @@ impl Play {
         words.push(option);
         let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
         let heard = ended.heard.clone();
-        self.report.drift = DriftReport { count: count(&heard.drifted), resources: first(&heard.drifted) };
+        self.report.drift = drift(&heard);
         let file =
             std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
         let counts = heard.counts.unwrap_or_default();
@@ -101,17 +120,28 @@ impl Play {
             destroy: counts.remove,
             resources: first(&heard.planned),
         });
-        Ok((ended.code() == Some(CHANGES)).then_some(heard))
+        Ok((ended.code() == Some(CHANGES), heard))
     }
 
     /// There is nothing to change.
-    async fn unchanged(&mut self, engine: &Engine) -> Result<Outcome, Outcome> {
+    async fn unchanged(&mut self, heard: &Heard, engine: &Engine) -> Result<Outcome, Outcome> {
         if self.order.action == Action::Destroy {
             self.report.stage = Stage::Done;
             return Ok(Outcome::Destroyed);
         }
+        if !heard.drifted.is_empty() {
+            self.take_in_reality(engine).await?;
+        }
         self.read_outputs(engine).await?;
         Ok(Outcome::Unchanged)
+    }
+
+    /// Has the state say what is there. The module asks for no change of it, so that no apply would, and each comparison
+    /// would find the same difference again.
+    async fn take_in_reality(&mut self, engine: &Engine) -> Result<(), Outcome> {
+        let words = args(["apply", "-input=false", "-json", "-refresh-only", "-auto-approve"]);
+        let until = Instant::now() + self.order.apply_within.as_duration();
+        self.call(engine, Stage::Apply, words, until, &[0]).await.map(drop)
     }
 
     /// Keeps the plan for a person, with what that person reads.
@@ -181,18 +211,16 @@ impl Play {
     }
 }
 
-/// What differs from the state, and what the plan would change although the inputs are those that were applied.
+/// What differs from the state.
 fn drift(heard: &Heard) -> DriftReport {
-    let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
-    let planned = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
-    let all: Vec<ChangedResource> = heard.drifted.iter().chain(planned).cloned().collect();
-    DriftReport { count: count(&all), resources: first(&all) }
-}
-
-fn count(changes: &[ChangedResource]) -> i64 {
-    i64::try_from(changes.len()).unwrap_or(i64::MAX)
+    let count = i64::try_from(heard.drifted.len()).unwrap_or(i64::MAX);
+    DriftReport { count, resources: first(&heard.drifted) }
 }
 
 fn first(changes: &[ChangedResource]) -> Vec<ChangedResource> {
     changes.iter().take(NAMED_RESOURCES).cloned().collect()
+}
+
+fn resources(count: usize) -> String {
+    if count == 1 { "one resource".to_owned() } else { format!("{count} resources") }
 }
