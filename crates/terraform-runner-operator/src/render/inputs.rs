@@ -14,6 +14,10 @@ use crate::store;
 
 /// Longer inputs are refused: a spec cannot hold them, and ConfigMaps that can are no place for a module of that size.
 const LARGEST: usize = 8 * 1024 * 1024;
+/// Longer values of the environment are refused: Linux hands on no more than 128 KiB of each, with its name.
+const LARGEST_ENV: usize = 120 * 1024;
+/// Nor more than some 2 MiB of all, with the arguments.
+const LARGEST_ENVIRONMENT: usize = 1024 * 1024;
 /// What the runner sets itself.
 const RESERVED_ENV: [&str; 7] =
     ["TF_HTTP_", "TF_DATA_DIR", "TF_CLI_ARGS", "TF_CLI_CONFIG_FILE", "TF_RUNNER_", "TF_VAR_", "LD_"];
@@ -120,6 +124,12 @@ pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs
     for env in &spec.env {
         gathering.env(env)?;
     }
+    let env_size: usize = gathering.bundle.env.values().map(String::len).sum();
+    if env_size > LARGEST_ENVIRONMENT {
+        let (size, most) = (env_size.div_ceil(1024), LARGEST_ENVIRONMENT / 1024);
+        let message = format!("all values have at most {most} KiB together, and these have {size}");
+        return Err(Problem::wrong("spec.env", message));
+    }
     if let Some(custom) = &spec.backend.custom {
         let mut config = custom.config.clone();
         if let Some(from) = &custom.config_from {
@@ -212,7 +222,10 @@ impl<'a> Gathering<'a> {
             return Err(Problem::wrong(field, format!("the runner sets this itself{cure}")));
         }
         let value = match (&env.value, &env.value_from) {
-            (Some(value), _) => Some(value.clone()),
+            (Some(value), _) => {
+                env_value(value).map_err(|message| Problem::wrong(field, message))?;
+                Some(value.clone())
+            }
             (None, Some(from)) => match (&from.secret_key_ref, &from.config_map_key_ref) {
                 (Some(key), _) => self.key(&field, Source::Secret, key)?,
                 (_, Some(key)) => self.key(&field, Source::ConfigMap, key)?,
@@ -221,9 +234,6 @@ impl<'a> Gathering<'a> {
             (None, None) => Some(String::new()),
         };
         if let Some(value) = value {
-            if value.contains('\0') {
-                return Err(Problem::wrong(field, "a value of the environment cannot hold a NUL"));
-            }
             self.bundle.env.insert(env.name.clone(), value);
         }
         Ok(())
@@ -232,7 +242,12 @@ impl<'a> Gathering<'a> {
     fn key(&mut self, field: &str, source: Source, key: &KeyRef) -> Result<Option<String>, Problem> {
         let found = self.sources.get(&(source, key.name.clone())).and_then(Option::as_ref);
         match found.and_then(|found| found.get(&key.key)) {
-            Some(bytes) => self.text(field, &key.key, bytes, source == Source::Secret).map(Some),
+            Some(bytes) => {
+                let text = self.text(field, &key.key, bytes, source == Source::Secret)?;
+                let of_key = |message| format!("{source} {}, key {:?}: {message}", key.name, key.key);
+                env_value(&text).map_err(|message| Problem::missing(field, of_key(message)))?;
+                Ok(Some(text))
+            }
             None if key.optional => Ok(None),
             None if found.is_none() => Err(Problem::missing(field, format!("{source} {} does not exist", key.name))),
             None => Err(Problem::missing(field, format!("{source} {} has no key {:?}", key.name, key.key))),
@@ -267,6 +282,21 @@ impl<'a> Gathering<'a> {
         }
         Ok(Inputs { hash: Bundle::hash(&bytes), chunks: store::inputs::chunks(&bytes) })
     }
+}
+
+/// Whether a process can be given this value.
+fn env_value(value: &str) -> Result<(), String> {
+    if value.contains('\0') {
+        return Err("a value of the environment cannot hold a NUL".to_owned());
+    }
+    if value.len() > LARGEST_ENV {
+        let size = value.len().div_ceil(1024);
+        return Err(format!(
+            "a value of the environment has at most {} KiB, and this one has {size}; large values can be variables",
+            LARGEST_ENV / 1024
+        ));
+    }
+    Ok(())
 }
 
 /// The strings and numbers in a value.
@@ -394,6 +424,28 @@ mod tests {
                 refused(json!({ "module": module(), "env": [{ "name": name, "value": "x" }] }), &Sources::new());
             assert!(error.contains(name) && error.contains("runner sets this"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_no_process_can_be_given_in_its_environment_is_refused_by_name() {
+        let long = "x".repeat(LARGEST_ENV + 1);
+        let sources = Sources::from([source(Source::Secret, "s", &[("k", &long)])]);
+        let refused = |env: Value| refused(json!({ "module": module(), "env": env }), &sources);
+        let most = "a value of the environment has at most 120 KiB, and this one has 121; large values can be variables.";
+        assert_eq!(refused(json!([{ "name": "BIG", "value": long }])), format!("spec.env[\"BIG\"]: {most}"));
+        let from = json!({ "secretKeyRef": { "name": "s", "key": "k" } });
+        let expected = format!("spec.env[\"BIG\"]: Secret s, key \"k\": {most}");
+        assert_eq!(refused(json!([{ "name": "BIG", "valueFrom": from }])), expected);
+        assert_eq!(
+            refused(json!([{ "name": "NUL", "value": "a\0" }])),
+            "spec.env[\"NUL\"]: a value of the environment cannot hold a NUL."
+        );
+        let several: Vec<Value> =
+            (0..10).map(|n| json!({ "name": format!("E{n}"), "value": "x".repeat(LARGEST_ENV) })).collect();
+        assert_eq!(
+            refused(json!(several)),
+            "spec.env: all values have at most 1024 KiB together, and these have 1200."
+        );
     }
 
     #[test]
