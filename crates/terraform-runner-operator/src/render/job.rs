@@ -278,4 +278,15 @@ mod tests {
         }
         assert!(!order_of(&pod_of(&workspace(&json!({})), Action::Apply, "hash", 1)).stop_if_destroys);
     }
+
+    #[test]
+    fn each_action_has_the_time_that_the_spec_gives_it() {
+        let timed = workspace(&json!({ "timeouts": { "plan": "1m", "apply": "2m", "destroy": "3m" } }));
+        let within = |action| {
+            let order = order_of(&pod_of(&timed, action, "hash", 1));
+            (order.plan_within, order.apply_within)
+        };
+        assert_eq!(within(Action::Apply), (Span::from_secs(60), Span::from_secs(120)));
+        assert_eq!(within(Action::Destroy), (Span::from_secs(60), Span::from_secs(180)));
+    }
 }

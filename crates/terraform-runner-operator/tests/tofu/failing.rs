@@ -108,6 +108,34 @@ async fn an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept() {
 }
 
 #[tokio::test]
+async fn a_destroy_that_takes_too_long_is_stopped_and_what_is_left_is_kept() {
+    let workspace = workspace("undying").await;
+    let text = r#"
+resource "terraform_data" "slow" {
+  provisioner "local-exec" {
+    when        = destroy
+    interpreter = ["tf-runner", "sleep"]
+    command     = "10m"
+  }
+}
+"#;
+    let bundle = module(text, [].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    let pod = workspace.pod(2);
+    let order = Order { apply_within: Span::from_secs(2), ..pod.order(Action::Destroy, &bundle) };
+    let (_, report) = pod.play(&order, &bundle).await;
+    assert_eq!((report.outcome, report.stage), (Outcome::TimedOut, Stage::Apply));
+    assert!(
+        report.diagnostics.iter().any(|said| said.summary == "Destroying took longer than 2s"),
+        "{:?}",
+        report.diagnostics
+    );
+    assert_eq!((report.state.unwrap().resources, report.empty), (1, false));
+}
+
+#[tokio::test]
 async fn a_run_that_is_asked_to_stop_saves_reports_and_ends() {
     let workspace = workspace("stops").await;
     let bundle = simple(&workspace, json!({ "sleep": "10m" }));

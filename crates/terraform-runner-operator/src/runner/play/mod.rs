@@ -27,7 +27,7 @@ use super::redact::Redactor;
 use super::settings;
 use super::stream::{Heard, shortened};
 use super::wire::{Filing, StoreClient};
-use crate::api::v1alpha1::{Diagnostic, Outcome, Severity};
+use crate::api::v1alpha1::{Action, Diagnostic, Outcome, Severity};
 use crate::run::bundle::Bundle;
 use crate::run::order::{ORDER_VARIABLE, Order};
 use crate::run::report::{DriftReport, NAMED_DIAGNOSTICS, OutputValues, Report, Stage};
@@ -182,6 +182,7 @@ impl Play {
         let what = match stage {
             Stage::Prepare | Stage::Init => "Fetching providers and modules",
             Stage::Plan => "Planning",
+            Stage::Apply if self.order.action == Action::Destroy => "Destroying",
             Stage::Apply => "Applying",
             Stage::Outputs | Stage::Done => "Reading the outputs",
         };
