@@ -9,6 +9,7 @@ use crate::run::bundle::Bundle;
 use crate::run::report::{NAMED_RESOURCES, StateReport};
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::{ERRORED, Layout};
+use crate::runner::stream::told;
 use crate::runner::wire::Trouble;
 use crate::store::state::addresses;
 
@@ -105,7 +106,7 @@ impl Play {
         let state = self.store.state().await.ok().flatten().unwrap_or_default();
         let known = addresses(&state);
         let lost = begun.into_iter().filter(|address| !known.contains(address));
-        lost.map(|address| self.redactor.clean(&address).into_owned()).take(NAMED_RESOURCES).collect()
+        lost.map(|address| told(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
     }
 
     /// Asks for the version where the run did not get far enough to hear it.
