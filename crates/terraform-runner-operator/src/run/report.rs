@@ -117,6 +117,12 @@ pub struct StateReport {
 /// The outputs: what `tofu output -json` prints.
 pub type OutputValues = BTreeMap<String, OutputValue>;
 
+/// Whether a Secret can have a key of this name. Terraform allows letters of any language in the name of an output.
+pub fn is_key(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=253).contains(&name.len()) && name.chars().all(fits) && name != "." && !name.starts_with("..")
+}
+
 /// One output.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutputValue {

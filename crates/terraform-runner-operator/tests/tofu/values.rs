@@ -1,7 +1,7 @@
 //! Values arrive as they are, and confidential ones nowhere else.
 
 use serde_json::{Value, json};
-use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::api::v1alpha1::{Action, Outcome, Severity};
 use terraform_runner_operator::store::{plan, report};
 
 use crate::{module, simple, workspace};
@@ -50,6 +50,19 @@ async fn whatever_a_value_looks_like_it_arrives_as_data() {
     let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     assert!(workspace.outputs().await["file_content"].text().starts_with(texts[1].as_str().unwrap()));
+}
+
+#[tokio::test]
+async fn an_output_that_no_key_can_be_called_after_is_told() {
+    let workspace = workspace("keys").await;
+    let bundle = module("output \"größe\" {\n  value = 1\n}\noutput \"size\" {\n  value = 2\n}\n", [].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    let said: Vec<_> = report.diagnostics.iter().map(|said| (said.severity, said.summary.as_str())).collect();
+    let expected = "The output größe is left out of the Secret: no key can be called so";
+    assert_eq!(said, [(Severity::Warning, expected)]);
+    assert_eq!(workspace.outputs().await["size"].text(), "2");
 }
 
 #[tokio::test]

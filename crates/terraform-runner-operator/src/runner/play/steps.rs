@@ -10,7 +10,7 @@ use super::{Play, READ_WITHIN, args};
 use crate::api::v1alpha1::{Action, ChangedResource, Outcome, Severity};
 use crate::run::bundle::Bundle;
 use crate::run::names::hash_bytes;
-use crate::run::report::{DriftReport, NAMED_RESOURCES, PlanReport, Stage};
+use crate::run::report::{DriftReport, NAMED_RESOURCES, OutputValues, PlanReport, Stage, is_key};
 use crate::runner::engine::{Engine, Listen};
 use crate::runner::layout::{Layout, put};
 use crate::runner::stream::Heard;
@@ -204,8 +204,14 @@ impl Play {
         if read.code() != Some(0) {
             return Err(self.failed(engine, Stage::Outputs, &read).await);
         }
-        let outputs = serde_json::from_slice(&read.kept);
-        self.outputs = Some(outputs.map_err(|error| self.fail("The outputs are not understood", &error.to_string()))?);
+        let outputs: Result<OutputValues, _> = serde_json::from_slice(&read.kept);
+        let outputs = outputs.map_err(|error| self.fail("The outputs are not understood", &error.to_string()))?;
+        for name in outputs.keys().filter(|name| !is_key(name)) {
+            let detail = "The keys of a Secret have at most 253 letters A to Z, digits, '-' and '_'. Rename the output.";
+            let summary = format!("The output {name} is left out of the Secret: no key can be called so");
+            self.say(Severity::Warning, &summary, Some(detail));
+        }
+        self.outputs = Some(outputs);
         self.report.stage = Stage::Done;
         Ok(())
     }
