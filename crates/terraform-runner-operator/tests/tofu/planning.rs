@@ -1,5 +1,7 @@
 //! Plans that wait for a person.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
 use terraform_runner_operator::run::order::Order;
@@ -35,6 +37,27 @@ async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once() {
     let (_, report) = workspace.pod(5).play(&workspace.pod(5).order(Action::Plan, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Unchanged, "there is nothing to wait for");
     assert_eq!(workspace.outputs().await["length"].text(), "16");
+}
+
+#[tokio::test]
+async fn a_plan_that_cannot_be_shown_is_not_kept_for_approval() {
+    let mut workspace = workspace("unreadable").await;
+    // OpenTofu, but for its command `show`.
+    let tofu = workspace.tools.path[0].join("tofu");
+    let script = format!("#!/bin/sh\n[ \"$1\" != show ] || {{ echo 'no such luck' >&2; exit 3; }}\nexec {tofu:?} \"$@\"\n");
+    let dir = workspace.dir.path().join("bin");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("tofu"), script).unwrap();
+    std::fs::set_permissions(dir.join("tofu"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    workspace.tools.path.insert(0, dir);
+    let bundle = simple(&workspace, json!({}));
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    let said = &report.diagnostics[0];
+    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "The plan cannot be shown"));
+    let detail = said.detail.as_deref().unwrap();
+    assert!(detail.contains("exit status: 3") && detail.contains("no such luck"), "{detail}");
+    assert_eq!(plan::describe(&workspace.store()).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -150,8 +150,14 @@ impl Play {
         let mut words = args(["show", "-no-color"]);
         words.push(layout.plan.clone().into());
         let shown = engine.call(&words, Instant::now() + READ_WITHIN, Listen::Keep).await;
-        let text = shown.map(|shown| shown.kept).unwrap_or_default();
-        let text = self.redactor.clean(&String::from_utf8_lossy(&text)).into_owned();
+        // Nobody is to approve what cannot be read.
+        let unreadable = "The plan cannot be shown";
+        let shown = shown.map_err(|error| self.fail(unreadable, &error.to_string()))?;
+        if shown.code() != Some(0) {
+            let why = format!("{} show ended with {}. {}", engine.program, shown.status, shown.tail.join("\n"));
+            return Err(self.fail(unreadable, why.trim_end()));
+        }
+        let text = self.redactor.clean(&String::from_utf8_lossy(&shown.kept)).into_owned();
         let file =
             std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
         let report = self.report.plan.clone().unwrap_or_default();
