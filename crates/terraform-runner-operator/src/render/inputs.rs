@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use super::{CHUNKS_ANNOTATION, lasting, module, names};
+use super::{CHUNKS_ANNOTATION, job, lasting, module, names};
 use crate::api::v1alpha1::{EnvVar, Form, KeyRef, Module, TerraformWorkspace, TerraformWorkspaceSpec, VariablesFrom};
 use crate::run::bundle::{BackendBundle, Bundle};
 use crate::store;
@@ -112,6 +112,10 @@ pub fn references(spec: &TerraformWorkspaceSpec) -> BTreeSet<Reference> {
 ///
 /// When something that it refers to is missing or cannot be used; names the field.
 pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs, Problem> {
+    if let Some((field, name)) = job::reserved(spec) {
+        let message = format!("the runner has a volume {name:?} of its own: choose another name");
+        return Err(Problem::wrong(field, message));
+    }
     let mut gathering = Gathering { sources, bundle: Bundle::default(), confidential: BTreeSet::new() };
     gathering.module(&spec.module)?;
     for (number, from) in spec.variables_from.iter().enumerate() {
@@ -446,6 +450,21 @@ mod tests {
             refused(json!(several)),
             "spec.env: all values have at most 1024 KiB together, and these have 1200."
         );
+    }
+
+    #[test]
+    fn a_volume_of_the_runner_can_neither_be_replaced_nor_mounted() {
+        let refused = |part: &str, name: &str| {
+            let template = json!({ "spec": { part: [{ "name": "mine" }, { "name": name }] } });
+            refused(json!({ "module": module(), "runner": { "podTemplate": template } }), &Sources::new())
+        };
+        for name in ["inputs", "work", "tmp", "token", "tools"] {
+            for part in ["volumes", "volumeMounts"] {
+                let field = format!("spec.runner.podTemplate.spec.{part}[1].name");
+                let expected = format!("{field}: the runner has a volume {name:?} of its own: choose another name.");
+                assert_eq!(refused(part, name), expected);
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::rights::service_account;
 use super::{labels, marks, metadata, names};
-use crate::api::v1alpha1::{Action, Approval, Run, TerraformWorkspace};
+use crate::api::v1alpha1::{Action, Approval, Run, TerraformWorkspace, TerraformWorkspaceSpec};
 use crate::run::order::{INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, STORE_VARIABLE, StoreOrder, WORK_PATH};
 
 /// How long Terraform has for stopping after it was asked to: providers may have to wait for a cloud.
@@ -23,6 +23,8 @@ const SLACK: u64 = 600;
 const KEPT_SECONDS: i64 = 24 * 60 * 60;
 /// Where the runner is put in an image that does not have it.
 const TOOLS_PATH: &str = "/run/tools";
+/// The volumes that are ours. What is in `token` is for the container `store` alone.
+const VOLUMES: [&str; 5] = ["inputs", "work", "tmp", "token", "tools"];
 /// Nobody in particular.
 const USER: i64 = 65532;
 
@@ -81,6 +83,21 @@ fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
     }
 }
 
+/// The first field that names a volume of ours, with that name.
+pub(super) fn reserved(spec: &TerraformWorkspaceSpec) -> Option<(String, &str)> {
+    let added = &spec.runner.pod_template.as_ref()?.spec;
+    let fields = [("volumes", &added.volumes), ("volumeMounts", &added.volume_mounts)];
+    let all = fields.into_iter().flat_map(|(field, items)| items.iter().enumerate().map(move |item| (field, item)));
+    all.filter(|(_, (_, item))| is_ours(item)).find_map(|(field, (number, item))| {
+        Some((format!("spec.runner.podTemplate.spec.{field}[{number}].name"), item["name"].as_str()?))
+    })
+}
+
+/// Whether this is, or mounts, a volume of ours.
+fn is_ours(item: &Value) -> bool {
+    item["name"].as_str().is_some_and(|name| VOLUMES.contains(&name))
+}
+
 /// The labels of a run: our own, and those by which typed kinds find theirs.
 fn run_labels(workspace: &TerraformWorkspace, action: Action) -> BTreeMap<String, String> {
     let mut all = labels(workspace, "run");
@@ -129,8 +146,9 @@ fn pod(
         first.push(container("install", &settings.image, settings, &install, &json!([tools])));
     }
     first.push(store(workspace, run, settings));
-    volumes.extend(added.volumes.iter().cloned());
-    mounts.extend(added.volume_mounts.iter().cloned());
+    // Those that are refused are left out: a workspace that is being deleted is not asked to be corrected first.
+    volumes.extend(added.volumes.iter().filter(|volume| !is_ours(volume)).cloned());
+    mounts.extend(added.volume_mounts.iter().filter(|mount| !is_ours(mount)).cloned());
 
     let image = own_image.unwrap_or(&settings.image);
     let mut terraform = container("terraform", image, settings, &json!([program, "run"]), &json!(mounts));
@@ -288,5 +306,21 @@ mod tests {
         };
         assert_eq!(within(Action::Apply), (Span::from_secs(60), Span::from_secs(120)));
         assert_eq!(within(Action::Destroy), (Span::from_secs(60), Span::from_secs(180)));
+    }
+
+    #[test]
+    fn nobody_but_the_store_is_given_its_token() {
+        let greedy = workspace(&json!({ "runner": { "podTemplate": { "spec": {
+            "volumes": [{ "name": "work", "hostPath": { "path": "/" } }, { "name": "data", "emptyDir": {} }],
+            "volumeMounts": [
+                { "name": "token", "mountPath": "/token" }, { "name": "data", "mountPath": "/data" },
+            ],
+        } } } }));
+        let pod = pod_of(&greedy, Action::Destroy, "hash", 1);
+        let names = |items: &Value| -> Vec<String> {
+            items.as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&pod["volumes"]), ["inputs", "work", "tmp", "token", "data"]);
+        assert_eq!(names(&pod["containers"][0]["volumeMounts"]), ["inputs", "work", "tmp", "data"]);
     }
 }
