@@ -323,4 +323,30 @@ mod tests {
         assert_eq!(names(&pod["volumes"]), ["inputs", "work", "tmp", "token", "data"]);
         assert_eq!(names(&pod["containers"][0]["volumeMounts"]), ["inputs", "work", "tmp", "data"]);
     }
+
+    #[test]
+    fn a_pod_is_given_every_chunk_of_its_inputs_in_their_order() {
+        let mut word = 1_u64;
+        let next = || {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from_digit(u32::try_from((word >> 33) % 36).unwrap(), 36).unwrap()
+        };
+        let text: String = std::iter::repeat_with(next).take(3_000_000).collect();
+        let large = workspace(&json!({ "variables": { "text": text } }));
+        let inputs = crate::render::inputs(&large.spec, &BTreeMap::new()).unwrap();
+        let kept = crate::render::input_secrets(&large, &inputs);
+        assert!(kept.len() > 2, "{}", kept.len());
+        let pod = pod_of(&large, Action::Apply, &inputs.hash, kept.len());
+        let sources = pod["volumes"][0]["projected"]["sources"].as_array().unwrap();
+        // As the kubelet lays them out.
+        let folder = tempfile::tempdir().unwrap();
+        for source in sources {
+            let secret = kept.iter().find(|secret| source["secret"]["name"] == secret.name_any()).unwrap();
+            let item = &source["secret"]["items"][0];
+            let bytes = &secret.data.as_ref().unwrap()[item["key"].as_str().unwrap()].0;
+            std::fs::write(folder.path().join(item["path"].as_str().unwrap()), bytes).unwrap();
+        }
+        let bundle = crate::store::inputs::read(folder.path()).unwrap();
+        assert_eq!(crate::run::bundle::Bundle::hash(&bundle), inputs.hash);
+    }
 }

@@ -390,3 +390,13 @@ fn children(parent: u32) -> Vec<u32> {
 fn parse<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
+
+/// Text that does not compress well.
+pub fn noise(bytes: usize) -> String {
+    let mut word = 1_u64;
+    let next = || {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'0' + u8::try_from((word >> 33) % 43).unwrap())
+    };
+    std::iter::repeat_with(next).take(bytes).collect()
+}

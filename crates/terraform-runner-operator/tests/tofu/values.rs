@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{Action, Outcome, Severity};
-use terraform_runner_operator::store::{plan, report};
+use terraform_runner_operator::run::names::hash_bytes;
+use terraform_runner_operator::store::{inputs, plan, report};
 
+use crate::pod::noise;
 use crate::{module, simple, workspace};
 
 const ECHO: &str = r#"
@@ -50,6 +52,19 @@ async fn whatever_a_value_looks_like_it_arrives_as_data() {
     let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     assert!(workspace.outputs().await["file_content"].text().starts_with(texts[1].as_str().unwrap()));
+}
+
+#[tokio::test]
+async fn inputs_of_several_chunks_arrive_whole() {
+    let workspace = workspace("chunks").await;
+    let text = noise(3_000_000);
+    let module_text = "variable \"text\" {}\noutput \"sum\" {\n  value = sha256(var.text)\n}\n";
+    let bundle = module(module_text, [("text".to_owned(), text.as_str().into())].into());
+    assert!(inputs::chunks(&bundle.bytes().unwrap()).len() > 2);
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+    assert_eq!(workspace.outputs().await["sum"].text(), hash_bytes(text.as_bytes()));
 }
 
 #[tokio::test]
