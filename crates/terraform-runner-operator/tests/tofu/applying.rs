@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
 use terraform_runner_operator::run::report::Stage;
+use terraform_runner_operator::store::state;
 
 use crate::{module, simple, workspace};
 
@@ -183,4 +184,43 @@ async fn a_backend_of_its_own_is_used_as_it_is_told() {
     let pod = workspace.pod(2);
     let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true));
+}
+
+#[tokio::test]
+async fn a_state_that_opentofu_encrypts_is_kept_changed_and_destroyed() {
+    let workspace = workspace("encrypted").await;
+    let encryption = r#"
+key_provider "pbkdf2" "it" { passphrase = "as long as it has to be" }
+method "aes_gcm" "it" { keys = key_provider.pbkdf2.it }
+state { method = method.aes_gcm.it }
+plan { method = method.aes_gcm.it }
+"#;
+    let encrypted = |prefix: &str| {
+        let mut bundle = simple(&workspace, json!({ "prefix": prefix }));
+        bundle.env.insert("TF_ENCRYPTION".to_owned(), encryption.to_owned());
+        bundle
+    };
+    for (number, prefix) in [(1, "first-canary-"), (2, "second-canary-")] {
+        let bundle = encrypted(prefix);
+        let pod = workspace.pod(number);
+        let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+        assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+        assert_eq!(report.state.unwrap().resources, -1, "nobody can tell how many");
+        assert!(workspace.outputs().await["file_content"].text().starts_with(prefix));
+        let state = String::from_utf8(state::current(&workspace.store()).await.unwrap().unwrap()).unwrap();
+        assert!(state.contains("encrypted_data") && !state.contains("canary"), "{state:.300}");
+    }
+    let bundle = encrypted("second-canary-");
+    let pod = workspace.pod(3);
+    let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Checked, 0), "{:?}", report.diagnostics);
+    // Without the key nothing is known, and nothing is taken for destroyed.
+    let keyless = simple(&workspace, json!({ "prefix": "second-canary-" }));
+    let pod = workspace.pod(4);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &keyless), &keyless).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Failed, false));
+    let pod = workspace.pod(5);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
+    assert_eq!(report.state.unwrap().resources, -1, "it was Terraform that said so");
 }
