@@ -138,9 +138,24 @@ pub struct Done {
     pub gone: bool,
     /// Whether nothing holds the object being reconciled any more.
     pub released: bool,
+    /// The first write that failed: the API server could not be asked, or an object changed in the meantime. Those beside
+    /// it were tried, stages after its own were not.
+    pub failure: Option<Error>,
 }
 
 impl Done {
+    /// Everything that was done, unless something failed.
+    ///
+    /// # Errors
+    ///
+    /// The first failure. Writes that were done stay done; the next decision finds them so.
+    pub fn whole(self) -> Result<Self, Error> {
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => Ok(self),
+        }
+    }
+
     /// The first write that was refused; stages after its own were not tried.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.outcomes.iter().find_map(|outcome| match outcome {
@@ -150,25 +165,30 @@ impl Done {
     }
 }
 
-/// Does what the plan says, stage by stage.
-///
-/// # Errors
-///
-/// When the API server could not be asked, or an object changed in the meantime. Writes that were done stay done; the
-/// next decision finds them so.
+/// Does what the plan says, stage by stage, up to the first stage in which something is refused or fails.
 ///
 /// Whatever happens, `root` then has the version that the object being reconciled has, as far as this process knows.
-pub async fn run(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &Plan) -> Result<Done, Error> {
+pub async fn run(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &Plan) -> Done {
     let mut done = Done::default();
     for stage in plan.stages() {
         let (of_root, of_others): (Vec<_>, Vec<_>) =
             stage.iter().partition(|write| matches!(write, Write::AddFinalizer(_) | Write::RemoveFinalizer(_)));
         for write in of_root {
-            let root = root.as_mut().ok_or_else(|| Error::Bug(format!("{write} without an object to reconcile")))?;
-            let outcome = root.write(actor, write).await?;
-            done.gone |= outcome == Outcome::Gone;
-            done.released |= outcome == Outcome::Changed && root.is_free();
-            done.outcomes.push(outcome);
+            let outcome = match root.as_mut() {
+                Some(root) => root.write(actor, write).await,
+                None => Err(Error::Bug(format!("{write} without an object to reconcile"))),
+            };
+            match outcome {
+                Ok(outcome) => {
+                    done.gone |= outcome == Outcome::Gone;
+                    done.released |= outcome == Outcome::Changed && root.as_ref().is_some_and(|root| root.is_free());
+                    done.outcomes.push(outcome);
+                }
+                Err(failure) => {
+                    done.failure = Some(failure);
+                    return done;
+                }
+            }
         }
         if done.gone || done.released {
             // Nothing may be made for an object that is gone: nobody would ever take it down.
@@ -177,13 +197,23 @@ pub async fn run(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &Plan) ->
         let writes: Vec<_> = of_others.into_iter().map(|write| actor.write(write).boxed()).collect();
         let mut outcomes = stream::iter(writes).buffered(AT_ONCE);
         while let Some(outcome) = outcomes.next().await {
-            done.outcomes.push(outcome?);
+            match outcome {
+                Ok(outcome) => done.outcomes.push(outcome),
+                Err(failure) => {
+                    let answers = failure.was_answered();
+                    done.failure.get_or_insert(failure);
+                    // Who does not answer to one will not answer to the others.
+                    if !answers {
+                        return done;
+                    }
+                }
+            }
         }
-        if done.refusal().is_some() {
+        if done.refusal().is_some() || done.failure.is_some() {
             break;
         }
     }
-    Ok(done)
+    done
 }
 
 impl Actor<'_> {

@@ -241,9 +241,10 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
     loop {
         let mut all_kept = true;
         for plan in &plans {
-            all_kept &= is_done(act::run(&actor, None, plan).await);
+            all_kept &= is_done(act::run(&actor, None, plan).await.whole());
         }
-        let dropped = async { act::run(&actor, None, &dropped(context.client(), &labels, policies).await?).await };
+        let dropped =
+            async { act::run(&actor, None, &dropped(context.client(), &labels, policies).await?).await.whole() };
         all_kept &= is_done(dropped.await);
         let retry = if all_kept { None } else { Some(backoff.failed(&())) };
         if retry.is_none() {

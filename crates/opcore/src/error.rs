@@ -74,6 +74,11 @@ impl Error {
         }
     }
 
+    /// Whether the API server is there and has answered, if only by an error.
+    pub(crate) fn was_answered(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(_)) | Self::Stale(_))
+    }
+
     /// Whether the API server says that the thing asked for is not there.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found())

@@ -1,8 +1,18 @@
 //! Events: told when something changes, never while it stays the same.
+//!
+//! The same words about the same object become one Event with a count. kube's own recorder looks at the reason alone, so
+//! that a second failure would show the words of the first.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube_runtime::events::{Event, EventType, Recorder, Reporter};
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
 
 use crate::conditions::{Condition, READY, STALLED, cut, is_true, transitions};
 use crate::operator::Note;
@@ -10,32 +20,126 @@ use crate::operator::Note;
 /// Kubernetes refuses longer ones.
 const LONGEST_REASON: usize = 128;
 const LONGEST_NOTE: usize = 1024;
+const LONGEST_NAME: usize = 253;
+
+/// For so long the same words are counted instead of being told anew.
+const COUNTED_WITHIN: SignedDuration = SignedDuration::from_mins(6);
 
 /// Publishes Events about objects.
 #[derive(Clone)]
-pub struct Events(Recorder);
+pub struct Events {
+    client: Client,
+    operator: String,
+    instance: String,
+    told: Arc<Mutex<HashMap<Telling, Told>>>,
+}
+
+/// What is told of whom.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Telling {
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    note: Note,
+}
+
+/// What was told already.
+#[derive(Clone, Debug)]
+struct Told {
+    event: String,
+    count: i32,
+    at: Timestamp,
+}
 
 impl Events {
     /// Events in the name of `operator`.
     pub fn new(client: Client, operator: &str) -> Self {
-        let reporter = Reporter { controller: operator.to_owned(), instance: std::env::var("HOSTNAME").ok() };
-        Self(Recorder::new(client, reporter))
+        let instance = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+        let instance = instance.unwrap_or_else(|| operator.to_owned());
+        Self { client, operator: operator.to_owned(), instance, told: Arc::default() }
     }
 
     /// Publishes one Event. That it could not be published is logged and otherwise ignored: the status is the truth, an
     /// Event only points to it.
     pub async fn tell(&self, about: &ObjectReference, note: &Note) {
-        let event = Event {
-            type_: if note.warning { EventType::Warning } else { EventType::Normal },
-            reason: cut(&note.reason, LONGEST_REASON).to_owned(),
-            note: Some(cut(&note.message, LONGEST_NOTE).to_owned()).filter(|note| !note.is_empty()),
-            action: note.part.as_deref().map_or("Reconcile", |part| cut(part, LONGEST_REASON)).to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = self.0.publish(&event, about).await {
+        if let Err(error) = self.publish(about, note).await {
             tracing::debug!(reason = %note.reason, %error, "an Event was not published");
         }
     }
+
+    async fn publish(&self, about: &ObjectReference, note: &Note) -> Result<(), kube::Error> {
+        let now = Timestamp::now();
+        let telling = Telling {
+            namespace: about.namespace.clone(),
+            name: about.name.clone(),
+            uid: about.uid.clone(),
+            note: note.clone(),
+        };
+        // What has no namespace is told of in this one.
+        let events = Api::namespaced(self.client.clone(), about.namespace.as_deref().unwrap_or("default"));
+        let before = {
+            let mut told = self.told();
+            told.retain(|_, told| now.duration_since(told.at) < COUNTED_WITHIN);
+            told.get(&telling).cloned()
+        };
+        let counted = match before {
+            Some(told) => self.count(&events, told, now).await?,
+            None => None,
+        };
+        let told = match counted {
+            Some(told) => told,
+            None => {
+                let event = self.event(about, note, now);
+                let made = events.create(&PostParams::default(), &event).await?;
+                Told { event: made.metadata.name.unwrap_or_default(), count: 1, at: now }
+            }
+        };
+        self.told().insert(telling, told);
+        Ok(())
+    }
+
+    /// Counts an Event once more, unless it is gone.
+    async fn count(&self, events: &Api<Event>, told: Told, now: Timestamp) -> Result<Option<Told>, kube::Error> {
+        let told = Told { count: told.count.saturating_add(1), at: now, ..told };
+        let series = EventSeries { count: told.count, last_observed_time: MicroTime(now) };
+        let patch = Patch::Merge(json!({ "series": series }));
+        match events.patch(&told.event, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(Some(told)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn event(&self, about: &ObjectReference, note: &Note, now: Timestamp) -> Event {
+        let text = |text: &str, longest: usize| Some(cut(text, longest).to_owned()).filter(|text| !text.is_empty());
+        Event {
+            metadata: ObjectMeta {
+                namespace: about.namespace.clone(),
+                name: Some(name(about.name.as_deref().unwrap_or(&self.operator), now)),
+                ..ObjectMeta::default()
+            },
+            action: text(note.part.as_deref().unwrap_or("Reconcile"), LONGEST_REASON),
+            event_time: Some(MicroTime(now)),
+            note: text(&note.message, LONGEST_NOTE),
+            reason: text(&note.reason, LONGEST_REASON),
+            regarding: Some(about.clone()),
+            reporting_controller: Some(self.operator.clone()),
+            reporting_instance: Some(cut(&self.instance, LONGEST_REASON).to_owned()),
+            type_: Some(if note.warning { "Warning" } else { "Normal" }.to_owned()),
+            ..Event::default()
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, HashMap<Telling, Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that no other Event has: that of the object, as far as there is room for it, and the time.
+fn name(object: &str, now: Timestamp) -> String {
+    let time = format!(".{:x}", now.as_nanosecond());
+    let object = cut(object, LONGEST_NAME - time.len()).trim_end_matches(['.', '-']);
+    format!("{object}{time}")
 }
 
 /// The change of `Ready` between two statuses, if there is one, as an Event.
@@ -71,6 +175,15 @@ mod tests {
         assert_eq!(of_transition(&applying, &conditions(&Summary::reconciling("Applying", "2 of 2"))), None);
         let note = of_transition(&applying, &conditions(&Summary::ready("Applied", "done"))).unwrap();
         assert_eq!((note.warning, note.reason.as_str()), (false, "Applied"));
+    }
+
+    #[test]
+    fn an_event_about_an_object_with_the_longest_name_still_has_a_name() {
+        let longest = format!("{}.{}", "x".repeat(235), "y".repeat(17));
+        assert_eq!(longest.len(), LONGEST_NAME);
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(name(&longest, now), format!("{}.{:x}", "x".repeat(235), now.as_nanosecond()));
+        assert!(name("diary", now).starts_with("diary.1"));
     }
 
     #[test]

@@ -75,7 +75,9 @@ pub trait Operator: Send + Sync + 'static {
     fn decide(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> Decision<Self::Object>;
 
     /// Hears what came of the writes, and adds to the status what only they could tell: the UIDs and versions of what
-    /// was applied, what was refused. It may also remember it for the next look; it reads and writes nothing else.
+    /// was applied, what was refused, what failed. It may also remember it for the next look; it reads and writes nothing
+    /// else. After a failure the status is published without its conditions, which count on the write: what else counts on
+    /// it is to be taken back here.
     fn conclude(
         &self,
         _object: &Self::Object,
@@ -132,7 +134,7 @@ impl From<Option<Timestamp>> for Next {
 }
 
 /// An Event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     /// Whether someone should have a look.
     pub warning: bool,
@@ -140,8 +142,7 @@ pub struct Note {
     pub reason: String,
     /// A sentence.
     pub message: String,
-    /// The part of the object that it is about, if not the whole: Events of the same reason are otherwise counted as
-    /// one.
+    /// The part of the object that it is about, if not the whole.
     pub part: Option<String>,
 }
 

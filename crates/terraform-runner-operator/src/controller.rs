@@ -183,10 +183,16 @@ impl Operator for Workspaces {
         &self,
         workspace: &TerraformWorkspace,
         status: &mut TerraformWorkspaceStatus,
-        _done: &Done,
+        done: &Done,
         now: Timestamp,
     ) {
         let key = Key::of(workspace);
+        let number = |status: Option<&TerraformWorkspaceStatus>| Some(status?.run.as_ref()?.number);
+        let begins = number(Some(status)) != number(workspace.status.as_ref());
+        if done.failure.is_some() || (begins && done.refusal().is_some()) {
+            // What a run needs was not written: it has not begun.
+            *status = workspace.status.clone().unwrap_or_default();
+        }
         if let Some(measures) = &self.measures {
             measures.show(&key, workspace.status.as_ref(), status, now);
         }

@@ -82,21 +82,14 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
         Err(error) => {
             let class = error.class();
             shared.context.metrics().error(&Shared::<O>::kind(), class);
-            let (delay, failures) = {
-                let mut backoff = shared.backoff();
-                (backoff.failed(key).max(error.retry_after()), backoff.failures(key))
-            };
+            let is_told = is_told(shared, key, &error);
+            let delay = shared.backoff().failed(key).max(error.retry_after());
             match class {
                 Class::Conflict => tracing::debug!(%error, ?delay, "will look again"),
                 Class::Bug => tracing::error!(%error, ?delay, "will try again"),
                 _ => tracing::warn!(%error, ?delay, "will try again"),
             }
-            let telling = match class {
-                Class::Invalid | Class::Bug => 1,
-                Class::Forbidden => TELLING_REFUSALS,
-                _ => TELLING_FAILURES,
-            };
-            if failures >= telling {
+            if is_told {
                 let told = tokio::time::timeout(deadline, tell_failure(shared, key, &error)).await;
                 if told.is_err() {
                     tracing::debug!("telling the failure took longer than {deadline:?}");
@@ -128,7 +121,6 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     if Some(root.resource_version()) != object.resource_version().as_deref() {
         remember(shared, key, root.resource_version());
     }
-    let done = done?;
     if done.gone {
         return Ok(Pass::Gone);
     }
@@ -138,21 +130,41 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
         let forbidden = refusal.reason == RefusalReason::Forbidden;
         let cure = forbidden.then(|| operator.cure(&object, refusal)).flatten();
         summary_of(refusal, cure.as_deref()).write(&mut status, object.meta().generation, context.now());
+    } else if let Some(failure) = &done.failure {
+        if is_told(shared, key, failure) {
+            summary_of_failure(failure).write(&mut status, object.meta().generation, context.now());
+        } else {
+            // It may pass by itself. Until then the whole stands where it stood: what was decided of it counts on the write.
+            *status.conditions_mut() = conditions_before.to_vec();
+            status.set_observed_generation(object.status().and_then(Conditions::observed_generation));
+        }
     }
     // What was decided and then refused has turned to and fro; only what differs in the end is a transition.
     conditions::keep_times(conditions_before, status.conditions_mut());
-    // Once released, the object may be gone, and there is nothing left to say in it.
-    if !done.released {
-        publish(shared, &object, &status, root.resource_version()).await?;
+    // Once released, the object may be gone, and there is nothing left to say in it. A write that failed takes nothing from
+    // what was observed: whoever else waits for it is not to wait for that write.
+    if !done.released
+        && let Err(error) = publish(shared, &object, &status, root.resource_version()).await
+    {
+        return Err(done.failure.unwrap_or(error));
     }
+    told(shared, &about, conditions_before, &status, if releases { &[] } else { &notes }).await;
+    done.whole().map(|done| Pass::Done { next, refused: done.refusal().is_some() })
+}
+
+/// Tells what has become of an object, once it is published: the change of `Ready`, and what was noted beside it.
+async fn told<O: Operator>(
+    shared: &Shared<O>,
+    about: &ObjectReference,
+    before: &[Condition],
+    status: &<O::Object as HasStatus>::Status,
+    notes: &[Note],
+) {
     // What a note tells of a part needs not be told of the whole.
     let is_noted = |transition: &Note| notes.iter().any(|note| note.reason == transition.reason);
-    let transition = events::of_transition(conditions_before, status.conditions()).filter(|note| !is_noted(note));
-    tell(context, &about, transition.as_slice()).await;
-    if !releases {
-        tell(context, &about, &notes).await;
-    }
-    Ok(Pass::Done { next, refused: refusal.is_some() })
+    let transition = events::of_transition(before, status.conditions()).filter(|note| !is_noted(note));
+    tell(&shared.context, about, transition.as_slice()).await;
+    tell(&shared.context, about, notes).await;
 }
 
 /// Tells Events, and logs those that someone should have a look at: an Event is kept for an hour.
@@ -188,19 +200,32 @@ async fn current<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Option<Ar
     Ok(watch::parse(object).ok().map(Arc::new))
 }
 
+/// Whether a failure that has just happened is to be put into the status: some pass by themselves.
+fn is_told<O: Operator>(shared: &Shared<O>, key: &Key, failure: &Error) -> bool {
+    let telling = match failure.class() {
+        Class::Invalid | Class::Bug => 1,
+        Class::Forbidden => TELLING_REFUSALS,
+        _ => TELLING_FAILURES,
+    };
+    shared.backoff().failures(key) + 1 >= telling
+}
+
+fn summary_of_failure(failure: &Error) -> Summary {
+    match failure.class() {
+        Class::Forbidden => Summary::stalled(RefusalReason::Forbidden.as_str(), failure.to_string()),
+        Class::Invalid => Summary::stalled(RefusalReason::Invalid.as_str(), failure.to_string()),
+        Class::Bug => Summary::stalled("InternalError", failure.to_string()),
+        _ => Summary::reconciling("Retrying", failure.to_string()),
+    }
+}
+
 /// Puts a failure into the status, where it can be put: someone may have to act, and a status that still says `Ready`
 /// would keep them from it.
 async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) {
     let Ok(Some(object)) = current(shared, key).await else { return };
-    let summary = match error.class() {
-        Class::Forbidden => Summary::stalled(RefusalReason::Forbidden.as_str(), error.to_string()),
-        Class::Invalid => Summary::stalled(RefusalReason::Invalid.as_str(), error.to_string()),
-        Class::Bug => Summary::stalled("InternalError", error.to_string()),
-        _ => Summary::reconciling("Retrying", error.to_string()),
-    };
     let mut status = object.status().cloned().unwrap_or_default();
     let before = status.conditions().to_vec();
-    summary.write(&mut status, object.meta().generation, shared.context.now());
+    summary_of_failure(error).write(&mut status, object.meta().generation, shared.context.now());
     let version = object.resource_version().unwrap_or_default();
     match publish(shared, &object, &status, &version).await {
         Ok(()) => {

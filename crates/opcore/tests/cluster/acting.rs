@@ -22,7 +22,7 @@ fn claimant() -> Claimant {
 async fn act(client: &Client, plan: impl IntoIterator<Item = Write>) -> Result<Done, Error> {
     let claimant = claimant();
     let actor = Actor { client, claimant: &claimant, contract: None };
-    act::run(&actor, None, &plan.into_iter().collect::<Plan>()).await
+    act::run(&actor, None, &plan.into_iter().collect::<Plan>()).await.whole()
 }
 
 fn map(stage: &Stage, name: &str, data: &[(&str, &str)]) -> ConfigMap {
@@ -191,9 +191,9 @@ async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_rea
     // Another finalizer arrived in the meantime: replacing the list would lose it.
     let theirs = json!({"metadata": {"finalizers": ["example.opcore.dev/theirs"]}});
     let now = stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
-    let error = act::run(&actor, Some(&mut Root::of(&old)), &add).await.unwrap_err();
+    let error = act::run(&actor, Some(&mut Root::of(&old)), &add).await.whole().unwrap_err();
     assert!(matches!(error, Error::Stale(_)), "{error}");
-    act::run(&actor, Some(&mut Root::of(&now)), &add).await.unwrap();
+    act::run(&actor, Some(&mut Root::of(&now)), &add).await.whole().unwrap();
     let both = stage.maps().get("front").await.unwrap();
     assert_eq!(both.finalizers(), ["example.opcore.dev/theirs", "example.opcore.dev/ours"]);
 
@@ -206,7 +206,7 @@ async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_rea
     successor.metadata.finalizers = Some(vec!["example.opcore.dev/ours".to_owned()]);
     stage.maps().create(&PostParams::default(), &successor).await.unwrap();
     let remove: Plan = [Write::RemoveFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
-    let error = act::run(&actor, Some(&mut Root::of(&both)), &remove).await.unwrap_err();
+    let error = act::run(&actor, Some(&mut Root::of(&both)), &remove).await.whole().unwrap_err();
     assert!(matches!(error, Error::Stale(_)), "{error}");
     assert_eq!(stage.maps().get("front").await.unwrap().finalizers(), ["example.opcore.dev/ours"]);
 }
@@ -384,7 +384,7 @@ async fn what_goes_between_the_look_and_the_write_is_a_success() {
         let actor = Actor { client: &client, claimant: &claimant, contract: None };
         let releases = write.is_some();
         let plan: Plan = [write.unwrap_or_else(|| Write::delete(&live))].into_iter().collect();
-        let done = act::run(&actor, Some(&mut Root::of(&live)), &plan).await.unwrap();
+        let done = act::run(&actor, Some(&mut Root::of(&live)), &plan).await.whole().unwrap();
         assert_eq!((done.outcomes, done.gone), (vec![Outcome::Gone], releases));
     }
 }

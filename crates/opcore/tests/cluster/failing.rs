@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use opcore::conditions::{self, READY, Summary};
 use opcore::controller::Limits;
+use opcore::finalizer::OnExpiry;
 use opcore::{Context, Decision, Error, Next, Operator};
 use serde_json::json;
 
-use crate::notebook::Notebook;
+use crate::notebook::{Notebook, NotebookSpec};
 use crate::stage::{Settings, Stage, event, events, eventually, start};
 use opcore_testing::proxy::{Fate, Passed, Proxy};
 
@@ -248,4 +250,43 @@ async fn an_object_that_cannot_be_read_is_told_of_once_and_again_when_it_changes
     let release = json!({"metadata": {"finalizers": null}});
     api.patch("odd", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
     crate::stage::gone(&stage.notebooks(), "odd", &odd.metadata.uid.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_delete_that_keeps_failing_does_not_keep_the_time_of_its_step_from_running_out() {
+    let stage = Stage::new("fail").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    // As when a webhook is away: the API server answers, and does not do it.
+    proxy.rule(|passed| {
+        let of_page = passed.method == "DELETE" && passed.path.ends_with("/configmaps/diary-monday");
+        if of_page { Fate::Answer(500) } else { Fate::Pass }
+    });
+    let running = stage.run_at(proxy.config());
+    let pages = [("monday".to_owned(), "rain".to_owned())].into();
+    let spec = NotebookSpec { pages, teardown_seconds: Some(1), on_expiry: OnExpiry::Force };
+    let notebook = stage.notebooks().create(&PostParams::default(), &Notebook::new("diary", spec)).await.unwrap();
+    stage.ready("diary").await;
+    stage.delete("diary").await;
+    stage.gone("diary", &notebook.uid().unwrap()).await;
+    assert!(event(&stage, "diary", "TeardownLeaked").await.note.unwrap().contains("diary-monday"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_write_that_fails_once_does_not_make_an_object_look_ready_or_broken() {
+    let stage = Stage::new("fail").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    let mut fails = 2;
+    proxy.rule(move |passed| {
+        let of_page = passed.writes() && passed.path.ends_with("/configmaps/diary-monday");
+        fails -= i32::from(of_page);
+        if of_page && fails >= 0 { Fate::Answer(500) } else { Fate::Pass }
+    });
+    let running = stage.run_at(proxy.config());
+    stage.write("diary", &[("monday", "rain")]).await;
+    stage.ready("diary").await;
+    running.stop().await;
+    assert_eq!(stage.pages("diary").await, ["cover", "monday"]);
+    let told: Vec<_> = events(&stage, "diary").await.into_iter().filter_map(|event| event.reason).collect();
+    assert_eq!(told, ["Written"], "it became ready, and nothing else");
 }

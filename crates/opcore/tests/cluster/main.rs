@@ -18,3 +18,4 @@ mod secrecy;
 mod serving;
 mod shielding;
 mod teardown;
+mod telling;

@@ -30,7 +30,7 @@ async fn a_secret_that_the_api_server_refuses_is_named_without_its_values() {
         secret[field] = value;
         let secret = serde_json::from_value(secret).unwrap();
         let write = Write::apply_dynamic(ApiResource::erase::<Secret>(&()), secret);
-        let done = act::run(&actor, None, &Plan::from_iter([write])).await.unwrap();
+        let done = act::run(&actor, None, &Plan::from_iter([write])).await.whole().unwrap();
         let refusal = done.refusal().unwrap_or_else(|| panic!("{field} was not refused: {:?}", done.outcomes));
         assert_eq!(refusal.reason, RefusalReason::Invalid, "{refusal:?}");
         assert!(refusal.message.contains("Secret") && !refusal.message.contains("4711"), "{}", refusal.message);

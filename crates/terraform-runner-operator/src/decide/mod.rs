@@ -17,11 +17,12 @@ mod tidy;
 mod want;
 
 use jiff::Timestamp;
+use opcore::conditions::Summary;
 use opcore::finalizer::{self, Phase};
 use opcore::operator::Note;
 use opcore::{Decision, Next, Plan, Write};
 
-use crate::api::v1alpha1::{Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus};
+use crate::api::v1alpha1::{Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
 use crate::observe::Seen;
 use crate::render::{self, Settings};
 use crate::run::names::Names;
@@ -81,7 +82,7 @@ fn keep_applied(
     let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
     want::heed(workspace, &mut status);
     let mut writes = Plan::new();
-    let standing = match want::want(workspace, seen, &status, now) {
+    let mut standing = match want::want(workspace, seen, &status, now) {
         Want::Nothing(standing) => {
             writes = make_job(workspace, seen, &status, settings);
             standing
@@ -95,7 +96,16 @@ fn keep_applied(
             }
         }
     };
-    writes.together(tidy::outputs(workspace, seen, &mut status));
+    match tidy::outputs(workspace, seen, &mut status) {
+        Ok(outputs) => {
+            writes.together(outputs);
+        }
+        Err(why) if standing.phase == WorkspacePhase::Ready => {
+            let summary = Summary::stalled("OutputsTooLarge", why);
+            standing = Standing::new(WorkspacePhase::Failed, summary).until(standing.next);
+        }
+        Err(_) => {}
+    }
     writes.together(tidy::leftovers(workspace, seen, &status));
     publish::describe(workspace, &standing, &mut status, now);
     Decision { plan: writes, status, notes, next: standing.next.map_or(Next::OnEvent, Next::At) }

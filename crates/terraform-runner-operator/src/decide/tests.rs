@@ -618,3 +618,16 @@ fn others_that_depend_on_it_are_destroyed_first() {
     play.settle();
     assert_eq!(play.run().action, Action::Destroy);
 }
+
+#[test]
+fn outputs_for_which_a_secret_has_no_room_are_told_with_the_field_that_helps() {
+    let mut play = Play::simple().applied();
+    let large = OutputValue { value: json!("x".repeat(2 << 20)), sensitive: false };
+    play.seen.outputs.get_or_insert_default().insert("manifest".to_owned(), large);
+    assert_eq!(play.pass(), [""; 0], "the old ones stay");
+    assert_eq!((play.phase(), play.reason().as_str()), (WorkspacePhase::Failed, "OutputsTooLarge"));
+    assert!(play.message().contains("spec.outputs.include"), "{}", play.message());
+    play = play.with("outputs", json!({ "include": ["id"] }));
+    play.settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+}

@@ -9,19 +9,33 @@ use crate::api::v1alpha1::{TerraformWorkspace, TerraformWorkspaceStatus};
 use crate::observe::{JobEnd, JobSeen, Seen};
 use crate::render;
 
+/// What a Secret holds at most, by Kubernetes.
+const SECRET_BYTES: usize = 1 << 20;
+
 /// The Secret with the outputs, as they were last told; others that had them go.
+///
+/// # Errors
+///
+/// When a Secret has no room for them, as a sentence.
 pub(super) fn outputs(
     workspace: &TerraformWorkspace,
     seen: &Seen,
     status: &mut TerraformWorkspaceStatus,
-) -> Vec<Write> {
-    let Some(outputs) = seen.outputs.as_ref().filter(|_| status.last_applied.is_some()) else { return Vec::new() };
+) -> Result<Vec<Write>, String> {
+    let Some(outputs) = seen.outputs.as_ref().filter(|_| status.last_applied.is_some()) else { return Ok(Vec::new()) };
     let name = render::outputs_name(workspace);
+    let secret = render::outputs_secret(workspace, outputs);
+    let bytes: usize = secret.data.iter().flatten().map(|(_, value)| value.0.len()).sum();
+    if bytes > SECRET_BYTES {
+        return Err(format!(
+            "The outputs take {bytes} bytes, and a Secret holds {SECRET_BYTES}: {name} is not written. Choose those that are needed with spec.outputs.include. What was applied stays applied."
+        ));
+    }
     status.outputs = render::statuses(workspace, outputs);
     status.outputs_secret = Some(name.clone());
     let old = seen.parts.iter().filter(|part| part.part == "outputs" && part.target.name != name);
     let old = old.map(|part| delete(part.target.clone()));
-    Write::apply(&render::outputs_secret(workspace, outputs)).into_iter().chain(old).collect()
+    Ok(Write::apply(&secret).into_iter().chain(old).collect())
 }
 
 /// Jobs whose result is recorded, and inputs that no run and no destroy needs any more.
