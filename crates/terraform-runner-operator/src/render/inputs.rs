@@ -435,7 +435,8 @@ mod tests {
         let long = "x".repeat(LARGEST_ENV + 1);
         let sources = Sources::from([source(Source::Secret, "s", &[("k", &long)])]);
         let refused = |env: Value| refused(json!({ "module": module(), "env": env }), &sources);
-        let most = "a value of the environment has at most 120 KiB, and this one has 121; large values can be variables.";
+        let most =
+            "a value of the environment has at most 120 KiB, and this one has 121; large values can be variables.";
         assert_eq!(refused(json!([{ "name": "BIG", "value": long }])), format!("spec.env[\"BIG\"]: {most}"));
         let from = json!({ "secretKeyRef": { "name": "s", "key": "k" } });
         let expected = format!("spec.env[\"BIG\"]: Secret s, key \"k\": {most}");
@@ -481,7 +482,8 @@ mod tests {
         let text = r#"{ "users": [{ "name": "alice", "password": "hunter2\nsecond" }], "pin": 471108, "on": true }"#;
         let sources = Sources::from([source(Source::Secret, "creds", &[("json", text)])]);
         let from = json!([{ "secretRef": { "name": "creds" }, "as": "Json" }]);
-        let env = json!([{ "name": "CREDENTIALS", "valueFrom": { "secretKeyRef": { "name": "creds", "key": "json" } } }]);
+        let env =
+            json!([{ "name": "CREDENTIALS", "valueFrom": { "secretKeyRef": { "name": "creds", "key": "json" } } }]);
         for value in [json!({ "module": module(), "variablesFrom": from }), json!({ "module": module(), "env": env })] {
             let inputs = inputs(&spec(value), &sources).unwrap();
             let bundle = Bundle::parse(&store::inputs::join(&inputs.chunks).unwrap()).unwrap();

@@ -230,8 +230,7 @@ a bare line
         let long = "ä".repeat(LONGEST - 4) + "hunter2" + &"ä".repeat(1_000_000);
         let change = serde_json::json!({ "resource": { "addr": long }, "action": "update" });
         let range = serde_json::json!({ "filename": long, "start": { "line": 3 } });
-        let diagnostic =
-            serde_json::json!({ "severity": "error", "summary": long, "detail": long, "address": long, "range": range });
+        let diagnostic = serde_json::json!({ "severity": "error", "summary": long, "detail": long, "address": long, "range": range });
         let lines = [
             serde_json::json!({ "type": "planned_change", "change": change }),
             serde_json::json!({ "type": "resource_drift", "change": change }),

@@ -49,6 +49,8 @@ pub struct Workspace {
     pub namespace: String,
     pub names: Names,
     pub history: History,
+    /// What runs the modules.
+    pub binary: Binary,
     pub tools: Tools,
     pub dir: tempfile::TempDir,
     /// Where its store listens, in whichever pod.
@@ -67,6 +69,7 @@ impl Workspace {
             names: Names::of("network", &namespace),
             namespace,
             history: History { states: 3, ..History::default() },
+            binary: Binary::Tofu,
             tools: Tools::default(),
             dir,
             address: format!("127.0.0.1:{port}"),
@@ -195,7 +198,7 @@ impl Pod<'_> {
         Order {
             run: self.run.clone(),
             action,
-            binary: Binary::Tofu,
+            binary: self.workspace.binary,
             inputs: Bundle::hash(&bundle.bytes().unwrap()),
             plan: None,
             stop_if_destroys: false,

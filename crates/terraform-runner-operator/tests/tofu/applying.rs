@@ -3,15 +3,23 @@
 use std::fs;
 
 use serde_json::json;
-use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
 use terraform_runner_operator::run::report::Stage;
 use terraform_runner_operator::store::state;
 
-use crate::{module, simple, workspace};
+use crate::{called, module, simple, workspace, workspace_of};
 
-#[tokio::test]
-async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed() {
-    let workspace = workspace("simple").await;
+with_both_engines!(
+    the_built_in_module_is_applied_left_alone_changed_and_destroyed,
+    a_module_that_makes_nothing_leaves_nothing,
+    drift_is_found_without_a_lock_and_mended_by_the_next_apply,
+    what_the_module_changes_each_time_is_not_called_drift,
+    drift_that_no_plan_would_change_is_taken_into_the_state,
+    a_backend_of_its_own_is_used_as_it_is_told,
+);
+
+async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed(engine: Binary) {
+    let workspace = workspace_of(engine, "simple").await;
     let bundle = simple(&workspace, json!({ "prefix": "test-", "vars": { "special": "false", "upper": "true" } }));
     let (printed, report) = {
         let pod = workspace.pod(1);
@@ -22,7 +30,7 @@ async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed() {
     let plan = report.plan.unwrap();
     assert_eq!((plan.add, plan.change, plan.destroy, plan.serial, plan.id.len()), (2, 0, 0, 0, 12));
     assert_eq!(plan.resources.len(), 2);
-    assert!(report.engine.starts_with("OpenTofu v1."), "{}", report.engine);
+    assert!(report.engine.starts_with(called(engine)), "{}", report.engine);
     assert!(printed.contains("random_string.value: Creation complete"), "{printed}");
     assert!(report.milliseconds.keys().copied().eq([
         Stage::Prepare,
@@ -67,11 +75,11 @@ async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed() {
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "once more does no harm");
 }
 
-#[tokio::test]
-async fn a_module_that_makes_nothing_leaves_nothing() {
-    let workspace = workspace("nothing").await;
+async fn a_module_that_makes_nothing_leaves_nothing(engine: Binary) {
+    let workspace = workspace_of(engine, "nothing").await;
     let bundle = module("variable \"unused\" {\n  default = 1\n}\n", [].into());
-    for (number, action, outcome) in [(1, Action::Apply, Outcome::Unchanged), (2, Action::Destroy, Outcome::Destroyed)] {
+    for (number, action, outcome) in [(1, Action::Apply, Outcome::Unchanged), (2, Action::Destroy, Outcome::Destroyed)]
+    {
         let pod = workspace.pod(number);
         let (_, report) = pod.play(&pod.order(action, &bundle), &bundle).await;
         assert_eq!((report.outcome, report.state), (outcome, None));
@@ -89,9 +97,8 @@ async fn there_is_no_shell_and_the_module_sleeps_all_the_same() {
     assert!(report.milliseconds[&Stage::Apply] >= 1000);
 }
 
-#[tokio::test]
-async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply() {
-    let workspace = workspace("drift").await;
+async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply(engine: Binary) {
+    let workspace = workspace_of(engine, "drift").await;
     let bundle = simple(&workspace, json!({}));
     let pod = workspace.pod(1);
     pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
@@ -123,9 +130,8 @@ async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply() {
     assert_eq!(report.drift.count, 0);
 }
 
-#[tokio::test]
-async fn what_the_module_changes_each_time_is_not_called_drift() {
-    let workspace = workspace("restless").await;
+async fn what_the_module_changes_each_time_is_not_called_drift(engine: Binary) {
+    let workspace = workspace_of(engine, "restless").await;
     let text = "resource \"terraform_data\" \"now\" {\n  input = timestamp()\n}\n";
     let bundle = module(text, [].into());
     let pod = workspace.pod(1);
@@ -138,9 +144,8 @@ async fn what_the_module_changes_each_time_is_not_called_drift() {
     assert!(said.detail.as_ref().unwrap().contains("terraform_data.now (update)"), "{said:?}");
 }
 
-#[tokio::test]
-async fn drift_that_no_plan_would_change_is_taken_into_the_state() {
-    let workspace = workspace("gone").await;
+async fn drift_that_no_plan_would_change_is_taken_into_the_state(engine: Binary) {
+    let workspace = workspace_of(engine, "gone").await;
     let file = workspace.dir.path().join("file");
     let kept = "resource \"terraform_data\" \"kept\" {}\n";
     let text = format!("{kept}resource \"local_file\" \"gone\" {{\n  filename = {file:?}\n  content = \"a\"\n}}\n");
@@ -152,8 +157,13 @@ async fn drift_that_no_plan_would_change_is_taken_into_the_state() {
     fs::remove_file(&file).unwrap();
     let pod = workspace.pod(2);
     let (_, report) = pod.play(&pod.order(Action::Check, &with), &with).await;
-    let found: Vec<_> = report.drift.resources.iter().map(|found| (found.address.as_str(), found.action.as_str())).collect();
-    assert_eq!((report.drift.count, found), (1, vec![("local_file.gone", "delete")]), "it would be made again, and drifted");
+    let found: Vec<_> =
+        report.drift.resources.iter().map(|found| (found.address.as_str(), found.action.as_str())).collect();
+    assert_eq!(
+        (report.drift.count, found),
+        (1, vec![("local_file.gone", "delete")]),
+        "it would be made again, and drifted"
+    );
     assert_eq!(report.diagnostics, []);
 
     // The module does not ask for it any more, and it is gone: there is nothing to do, and something to take in.
@@ -167,9 +177,8 @@ async fn drift_that_no_plan_would_change_is_taken_into_the_state() {
     assert_eq!(report.drift.count, 0, "{:?}", report.drift);
 }
 
-#[tokio::test]
-async fn a_backend_of_its_own_is_used_as_it_is_told() {
-    let workspace = workspace("backend").await;
+async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
+    let workspace = workspace_of(engine, "backend").await;
     let file = workspace.dir.path().join("a ${path}.tfstate");
     let mut bundle = module("output \"a\" {\n  value = \"b\"\n}\nresource \"terraform_data\" \"a\" {}\n", [].into());
     bundle.backend = Some(terraform_runner_operator::run::bundle::BackendBundle {

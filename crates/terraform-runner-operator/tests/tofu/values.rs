@@ -1,12 +1,17 @@
 //! Values arrive as they are, and confidential ones nowhere else.
 
 use serde_json::{Value, json};
-use terraform_runner_operator::api::v1alpha1::{Action, Outcome, Severity};
+use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome, Severity};
 use terraform_runner_operator::run::names::hash_bytes;
 use terraform_runner_operator::store::{inputs, plan, report};
 
 use crate::pod::noise;
-use crate::{module, simple, workspace};
+use crate::{module, simple, workspace, workspace_of};
+
+with_both_engines!(
+    whatever_a_value_looks_like_it_arrives_as_data,
+    a_confidential_value_is_in_no_output_report_or_plan_text,
+);
 
 const ECHO: &str = r#"
 variable "text" {
@@ -22,9 +27,8 @@ output "text" {
 }
 "#;
 
-#[tokio::test]
-async fn whatever_a_value_looks_like_it_arrives_as_data() {
-    let workspace = workspace("values").await;
+async fn whatever_a_value_looks_like_it_arrives_as_data(engine: Binary) {
+    let workspace = workspace_of(engine, "values").await;
     let texts = json!([
         "\"quotes\" and 'quotes' and \\ and \\\"",
         "${file(\"/etc/passwd\")} %{ if true }x%{ endif } $${kept} {{ .Values }}",
@@ -80,9 +84,8 @@ async fn an_output_that_no_key_can_be_called_after_is_told() {
     assert_eq!(workspace.outputs().await["size"].text(), "2");
 }
 
-#[tokio::test]
-async fn a_confidential_value_is_in_no_output_report_or_plan_text() {
-    let workspace = workspace("canary").await;
+async fn a_confidential_value_is_in_no_output_report_or_plan_text(engine: Binary) {
+    let workspace = workspace_of(engine, "canary").await;
     let canary = "canary-\"4711\"<&>\nsecond-line-0815";
     let text = format!(
         "{ECHO}\nresource \"terraform_data\" \"keys\" {{\n  for_each = toset([substr(var.text, 0, 200)])\n}}\n"

@@ -177,7 +177,9 @@ mod tests {
             assert_eq!(play.left(kept, &tofu("pwd")).await, Left::Something, "a list of something");
         }
         let unreadable = || Some(Err(Trouble::Away("it is away".to_owned())));
-        for (kept, program) in [(None, "false"), (state(-1), "nowhere"), (unreadable(), "true"), (Some(Ok(None)), "true")] {
+        for (kept, program) in
+            [(None, "false"), (state(-1), "nowhere"), (unreadable(), "true"), (Some(Ok(None)), "true")]
+        {
             let left = play.left(kept, &tofu(program)).await;
             assert!(matches!(left, Left::Unknown(_)), "{program}: {left:?}");
         }

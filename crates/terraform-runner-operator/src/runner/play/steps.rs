@@ -213,7 +213,8 @@ impl Play {
         let outputs: Result<OutputValues, _> = serde_json::from_slice(&read.kept);
         let outputs = outputs.map_err(|error| self.fail("The outputs are not understood", &error.to_string()))?;
         for name in outputs.keys().filter(|name| !is_key(name)) {
-            let detail = "The keys of a Secret have at most 253 letters A to Z, digits, '-' and '_'. Rename the output.";
+            let detail =
+                "The keys of a Secret have at most 253 letters A to Z, digits, '-' and '_'. Rename the output.";
             let summary = format!("The output {name} is left out of the Secret: no key can be called so");
             self.say(Severity::Warning, &summary, Some(detail));
         }
