@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::layout;
 use super::redact::Redactor;
 use crate::api::v1alpha1::{ChangedResource, Diagnostic, Severity};
 
@@ -132,9 +133,12 @@ fn changed(change: &Value, redactor: &Redactor) -> Option<ChangedResource> {
 fn diagnostic(said: &Value, redactor: &Redactor) -> Diagnostic {
     let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty()).map(|text| told(text, redactor));
     let range = &said["range"];
-    let at = range["filename"].as_str().map(|file| match range["start"]["line"].as_i64() {
-        Some(line) => format!("{}:{line}", told(file, redactor)),
-        None => told(file, redactor),
+    // A file that the runner wrote is none of theirs; the words name the variable.
+    let at = range["filename"].as_str().filter(|file| !layout::is_own(file)).map(|file| {
+        match range["start"]["line"].as_i64() {
+            Some(line) => format!("{}:{line}", told(file, redactor)),
+            None => told(file, redactor),
+        }
     });
     Diagnostic {
         severity: if said["severity"] == "warning" { Severity::Warning } else { Severity::Error },
@@ -217,6 +221,15 @@ a bare line
         };
         assert_eq!(heard.diagnostics, [expected]);
         assert_eq!(said, ["Error: Bad (redacted)\n  with a.b\n  at main.tf:3\n  So (redacted)"]);
+    }
+
+    #[test]
+    fn a_file_that_the_runner_wrote_is_no_place_to_look_at() {
+        let (heard, _) = hear(
+            r#"{"diagnostic":{"severity":"error","summary":"Bad","range":{"filename":"zz_opcore.auto.tfvars.json","start":{"line":1}}},"type":"diagnostic"}"#,
+            "none",
+        );
+        assert_eq!(heard.diagnostics[0].at, None);
     }
 
     #[test]

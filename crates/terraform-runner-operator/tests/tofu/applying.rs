@@ -147,9 +147,24 @@ async fn what_the_module_changes_each_time_is_not_called_drift(engine: Binary) {
 async fn drift_that_no_plan_would_change_is_taken_into_the_state(engine: Binary) {
     let workspace = workspace_of(engine, "gone").await;
     let file = workspace.dir.path().join("file");
-    let kept = "resource \"terraform_data\" \"kept\" {}\n";
-    let text = format!("{kept}resource \"local_file\" \"gone\" {{\n  filename = {file:?}\n  content = \"a\"\n}}\n");
-    let (with, without) = (module(&text, [].into()), module(kept, [].into()));
+    let text = r#"
+variable "file" {}
+
+variable "count_of_files" {}
+
+resource "terraform_data" "kept" {}
+
+resource "local_file" "gone" {
+  count    = var.count_of_files
+  filename = var.file
+  content  = "a"
+}
+"#;
+    let files = |count: i32| {
+        let values = [("file".to_owned(), json!(file)), ("count_of_files".to_owned(), json!(count))];
+        module(text, values.into())
+    };
+    let (with, without) = (files(1), files(0));
     let pod = workspace.pod(1);
     let (_, report) = pod.play(&pod.order(Action::Apply, &with), &with).await;
     assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 2), "{:?}", report.diagnostics);
@@ -161,7 +176,7 @@ async fn drift_that_no_plan_would_change_is_taken_into_the_state(engine: Binary)
         report.drift.resources.iter().map(|found| (found.address.as_str(), found.action.as_str())).collect();
     assert_eq!(
         (report.drift.count, found),
-        (1, vec![("local_file.gone", "delete")]),
+        (1, vec![("local_file.gone[0]", "delete")]),
         "it would be made again, and drifted"
     );
     assert_eq!(report.diagnostics, []);
