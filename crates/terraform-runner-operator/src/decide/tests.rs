@@ -12,7 +12,7 @@ use super::{decide, wants_turn};
 use crate::api::v1alpha1::{
     Action, ChangedResource, Diagnostic, FINALIZER, Outcome, TerraformWorkspace, WorkspacePhase,
 };
-use crate::observe::{JobEnd, JobSeen, LockSeen, PartSeen, Seen};
+use crate::observe::{JobEnd, JobSeen, LockSeen, PartSeen, PodSeen, Seen};
 use crate::render::{self, Settings, Sources};
 use crate::run::report::{DriftReport, OutputValue, PlanReport, Report, Stage, StateReport};
 use crate::slots::Class;
@@ -41,7 +41,7 @@ impl Play {
         let seen = Seen {
             inputs,
             jobs: Vec::new(),
-            pod_trouble: None,
+            pod: PodSeen::Started,
             report: None,
             outputs: None,
             parts: Vec::new(),
