@@ -46,9 +46,10 @@ pub(super) fn obstacle(workspace: &TerraformWorkspace, seen: &Seen, wish: &Wish,
 /// A lock is taken away when its holder is gone and its time is up, or when a person says so.
 fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Obstacle {
     let handled = workspace.status.as_ref().and_then(|status| status.handled.unlock.as_deref());
-    // A request names a holder, or the very lock. A holder's next lock needs another request.
+    // A request names the very lock, or its holder, whose next lock then needs another request.
     let request = annotation(workspace, UNLOCK_ANNOTATION);
-    let asked = request == Some(&lock.words()) || (request == Some(&lock.holder) && request != handled);
+    let names_lock = lock.since.is_some() && request == Some(&lock.words());
+    let asked = names_lock || (request == Some(&lock.holder) && request != handled);
     let expired = lock.expires_at.is_some_and(|at| at <= now);
     let abandoned = expired && !lock.is_alive;
     let delete = || Delete {

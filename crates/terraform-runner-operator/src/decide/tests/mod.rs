@@ -1,5 +1,7 @@
 //! A workspace's way, pass by pass, with what a cluster would answer written down.
 
+mod recovering;
+
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
