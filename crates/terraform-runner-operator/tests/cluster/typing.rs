@@ -134,7 +134,7 @@ async fn a_workspace_of_someone_else_is_neither_shown_nor_deleted() {
     resources.patch("sample", &PatchParams::apply("tests"), &Patch::Apply(&sample)).await.unwrap();
     let refused = |resource: &SimpleResource| {
         let conditions = resource.status.iter().flat_map(|status| &status.conditions);
-        conditions.into_iter().any(|condition| condition.reason == "ExistsUnowned")
+        conditions.into_iter().any(|condition| condition.reason == "OwnedByAnother")
     };
     let resource = eventually(&resources, "sample", "refused", refused).await;
     assert_eq!(resource.status.as_ref().unwrap().phase, WorkspacePhase::Pending);
