@@ -95,7 +95,7 @@ struct ImageBuild {
     /// A file to put into the image, e.g. ./my.conf:/etc/my.conf; may be given several times
     #[arg(long = "file", value_name = "SOURCE:PLACE")]
     files: Vec<String>,
-    /// A part to put into the image, ready to be called: opentofu, with providers and its configuration
+    /// A part to put into the image, ready to be called: opentofu or terraform, with providers and configuration
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     with: Vec<String>,
     /// The tar to write [default: the image's name without its tag, here]
@@ -160,7 +160,7 @@ struct Settings {
     #[arg(long)]
     node: bool,
     /// Parts to run beside Kubernetes: git, kustomize-controller, opentofu, prometheus, registry, registry-auth,
-    /// source-controller, traefik
+    /// source-controller, terraform, traefik
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     with: Vec<String>,
 }

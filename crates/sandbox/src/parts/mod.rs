@@ -35,14 +35,15 @@ pub(crate) use facts::{all as facts_of_all, of as facts_of, write as write_facts
 pub(crate) use pods::{Pods, install as install_pods, run as pods_run};
 
 /// All of them, in the order of their names.
-const ALL: [Part; 8] = [
+const ALL: [Part; 9] = [
     Part(&git::PART),
     Part(&flux::KUSTOMIZE),
-    Part(&opentofu::PART),
+    Part(&opentofu::OPENTOFU),
     Part(&prometheus::PART),
     Part(&registry::OPEN),
     Part(&registry::WITH_AUTH),
     Part(&flux::SOURCE),
+    Part(&opentofu::TERRAFORM),
     Part(&traefik::PART),
 ];
 
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(
             answer,
             Err("There is no part \"promethues\" to add to a sandbox: choose from git, \
-                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, traefik."
+                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, terraform, traefik."
                 .to_owned())
         );
     }
@@ -305,7 +306,7 @@ mod tests {
     #[test]
     fn what_runs_beside_others_is_not_put_into_their_images() -> anyhow::Result<()> {
         let answer = "git".parse::<Part>()?.pack().map(drop).map_err(|e| e.to_string());
-        assert_eq!(answer, Err("git cannot be put into an image, only opentofu.".to_owned()));
+        assert_eq!(answer, Err("git cannot be put into an image, only opentofu, terraform.".to_owned()));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! OpenTofu, with providers that it finds on the disk: nothing is downloaded.
+//! OpenTofu and Terraform, with providers that they find on the disk: nothing is downloaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const HOSTS: [&str; 2] = ["registry.opentofu.org", "registry.terraform.io"];
 const MIRROR: &str = "/usr/local/share/providers";
 const CONFIG: &str = "/etc/tofu.rc";
 
-pub(super) const PART: Definition = Definition {
+pub(super) const OPENTOFU: Definition = Definition {
     name: "opentofu",
     about: "OpenTofu (`tofu`) with the providers random and local",
     programs: &["tofu", "terraform-provider-local", "terraform-provider-random"],
@@ -27,8 +27,16 @@ pub(super) const PART: Definition = Definition {
     definitions: &[],
     needs_node: false,
     prepare,
-    work: Work::Files { pack },
+    work: Work::Files { pack: |image, binaries| pack(image, binaries, "tofu") },
     facts: |place| vec![("TF_CLI_CONFIG_FILE", config(place).display().to_string())],
+};
+
+pub(super) const TERRAFORM: Definition = Definition {
+    name: "terraform",
+    about: "Terraform (`terraform`) with the providers random and local",
+    programs: &["terraform", "terraform-provider-local", "terraform-provider-random"],
+    work: Work::Files { pack: |image, binaries| pack(image, binaries, "terraform") },
+    ..OPENTOFU
 };
 
 fn config(place: &Place<'_>) -> PathBuf {
@@ -66,9 +74,9 @@ fn prepare(place: &Place<'_>) -> anyhow::Result<()> {
     crate::pki::write_private(&config(place), text.as_bytes())
 }
 
-/// Puts it into an image.
-fn pack(image: Image, binaries: &Binaries) -> anyhow::Result<Image> {
-    let mut image = image.file(binaries.get("tofu")?, "/usr/local/bin/tofu")?;
+/// Puts a program and the mirror into an image.
+fn pack(image: Image, binaries: &Binaries, program: &str) -> anyhow::Result<Image> {
+    let mut image = image.file(binaries.get(program)?, &format!("/usr/local/bin/{program}"))?;
     for (program, file) in mirror(binaries)? {
         image = image.file(program, &format!("{MIRROR}/{file}"))?;
     }

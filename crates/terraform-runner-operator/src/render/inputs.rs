@@ -7,13 +7,17 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use super::{CHUNKS_ANNOTATION, lasting, module, names};
+use super::{CHUNKS_ANNOTATION, job, lasting, module, names};
 use crate::api::v1alpha1::{EnvVar, Form, KeyRef, Module, TerraformWorkspace, TerraformWorkspaceSpec, VariablesFrom};
 use crate::run::bundle::{BackendBundle, Bundle};
 use crate::store;
 
 /// Longer inputs are refused: a spec cannot hold them, and ConfigMaps that can are no place for a module of that size.
 const LARGEST: usize = 8 * 1024 * 1024;
+/// Longer values of the environment are refused: Linux hands on no more than 128 KiB of each, with its name.
+const LARGEST_ENV: usize = 120 * 1024;
+/// Nor more than some 2 MiB of all, with the arguments.
+const LARGEST_ENVIRONMENT: usize = 1024 * 1024;
 /// What the runner sets itself.
 const RESERVED_ENV: [&str; 7] =
     ["TF_HTTP_", "TF_DATA_DIR", "TF_CLI_ARGS", "TF_CLI_CONFIG_FILE", "TF_RUNNER_", "TF_VAR_", "LD_"];
@@ -108,6 +112,10 @@ pub fn references(spec: &TerraformWorkspaceSpec) -> BTreeSet<Reference> {
 ///
 /// When something that it refers to is missing or cannot be used; names the field.
 pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs, Problem> {
+    if let Some((field, name)) = job::reserved(spec) {
+        let message = format!("the runner has a volume {name:?} of its own: choose another name");
+        return Err(Problem::wrong(field, message));
+    }
     let mut gathering = Gathering { sources, bundle: Bundle::default(), confidential: BTreeSet::new() };
     gathering.module(&spec.module)?;
     for (number, from) in spec.variables_from.iter().enumerate() {
@@ -119,6 +127,12 @@ pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs
     }
     for env in &spec.env {
         gathering.env(env)?;
+    }
+    let env_size: usize = gathering.bundle.env.values().map(String::len).sum();
+    if env_size > LARGEST_ENVIRONMENT {
+        let (size, most) = (env_size.div_ceil(1024), LARGEST_ENVIRONMENT / 1024);
+        let message = format!("all values have at most {most} KiB together, and these have {size}");
+        return Err(Problem::wrong("spec.env", message));
     }
     if let Some(custom) = &spec.backend.custom {
         let mut config = custom.config.clone();
@@ -212,7 +226,10 @@ impl<'a> Gathering<'a> {
             return Err(Problem::wrong(field, format!("the runner sets this itself{cure}")));
         }
         let value = match (&env.value, &env.value_from) {
-            (Some(value), _) => Some(value.clone()),
+            (Some(value), _) => {
+                env_value(value).map_err(|message| Problem::wrong(field, message))?;
+                Some(value.clone())
+            }
             (None, Some(from)) => match (&from.secret_key_ref, &from.config_map_key_ref) {
                 (Some(key), _) => self.key(&field, Source::Secret, key)?,
                 (_, Some(key)) => self.key(&field, Source::ConfigMap, key)?,
@@ -221,9 +238,6 @@ impl<'a> Gathering<'a> {
             (None, None) => Some(String::new()),
         };
         if let Some(value) = value {
-            if value.contains('\0') {
-                return Err(Problem::wrong(field, "a value of the environment cannot hold a NUL"));
-            }
             self.bundle.env.insert(env.name.clone(), value);
         }
         Ok(())
@@ -232,7 +246,12 @@ impl<'a> Gathering<'a> {
     fn key(&mut self, field: &str, source: Source, key: &KeyRef) -> Result<Option<String>, Problem> {
         let found = self.sources.get(&(source, key.name.clone())).and_then(Option::as_ref);
         match found.and_then(|found| found.get(&key.key)) {
-            Some(bytes) => self.text(field, &key.key, bytes, source == Source::Secret).map(Some),
+            Some(bytes) => {
+                let text = self.text(field, &key.key, bytes, source == Source::Secret)?;
+                let of_key = |message| format!("{source} {}, key {:?}: {message}", key.name, key.key);
+                env_value(&text).map_err(|message| Problem::missing(field, of_key(message)))?;
+                Ok(Some(text))
+            }
             None if key.optional => Ok(None),
             None if found.is_none() => Err(Problem::missing(field, format!("{source} {} does not exist", key.name))),
             None => Err(Problem::missing(field, format!("{source} {} has no key {:?}", key.name, key.key))),
@@ -248,6 +267,10 @@ impl<'a> Gathering<'a> {
         let text = String::from_utf8(bytes.to_vec());
         let text = text.map_err(|_| Problem::missing(field, format!("the value of {key:?} is no UTF-8 text")))?;
         if confidential {
+            // Terraform knows what is in JSON value by value, and so it would tell it.
+            if let Ok(value) = serde_json::from_str(&text) {
+                leaves(&value, &mut self.confidential);
+            }
             self.confidential.insert(text.clone());
         }
         Ok(text)
@@ -262,6 +285,36 @@ impl<'a> Gathering<'a> {
             return Err(Problem::wrong("spec.module", message));
         }
         Ok(Inputs { hash: Bundle::hash(&bytes), chunks: store::inputs::chunks(&bytes) })
+    }
+}
+
+/// Whether a process can be given this value.
+fn env_value(value: &str) -> Result<(), String> {
+    if value.contains('\0') {
+        return Err("a value of the environment cannot hold a NUL".to_owned());
+    }
+    if value.len() > LARGEST_ENV {
+        let size = value.len().div_ceil(1024);
+        return Err(format!(
+            "a value of the environment has at most {} KiB, and this one has {size}; large values can be variables",
+            LARGEST_ENV / 1024
+        ));
+    }
+    Ok(())
+}
+
+/// The strings and numbers in a value.
+fn leaves(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) => {
+            into.insert(text.clone());
+        }
+        Value::Number(number) => {
+            into.insert(number.to_string());
+        }
+        Value::Array(items) => items.iter().for_each(|item| leaves(item, into)),
+        Value::Object(fields) => fields.values().for_each(|field| leaves(field, into)),
+        Value::Null | Value::Bool(_) => {}
     }
 }
 
@@ -378,12 +431,64 @@ mod tests {
     }
 
     #[test]
+    fn what_no_process_can_be_given_in_its_environment_is_refused_by_name() {
+        let long = "x".repeat(LARGEST_ENV + 1);
+        let sources = Sources::from([source(Source::Secret, "s", &[("k", &long)])]);
+        let refused = |env: Value| refused(json!({ "module": module(), "env": env }), &sources);
+        let most =
+            "a value of the environment has at most 120 KiB, and this one has 121; large values can be variables.";
+        assert_eq!(refused(json!([{ "name": "BIG", "value": long }])), format!("spec.env[\"BIG\"]: {most}"));
+        let from = json!({ "secretKeyRef": { "name": "s", "key": "k" } });
+        let expected = format!("spec.env[\"BIG\"]: Secret s, key \"k\": {most}");
+        assert_eq!(refused(json!([{ "name": "BIG", "valueFrom": from }])), expected);
+        assert_eq!(
+            refused(json!([{ "name": "NUL", "value": "a\0" }])),
+            "spec.env[\"NUL\"]: a value of the environment cannot hold a NUL."
+        );
+        let several: Vec<Value> =
+            (0..10).map(|n| json!({ "name": format!("E{n}"), "value": "x".repeat(LARGEST_ENV) })).collect();
+        assert_eq!(
+            refused(json!(several)),
+            "spec.env: all values have at most 1024 KiB together, and these have 1200."
+        );
+    }
+
+    #[test]
+    fn a_volume_of_the_runner_can_neither_be_replaced_nor_mounted() {
+        let refused = |part: &str, name: &str| {
+            let template = json!({ "spec": { part: [{ "name": "mine" }, { "name": name }] } });
+            refused(json!({ "module": module(), "runner": { "podTemplate": template } }), &Sources::new())
+        };
+        for name in ["inputs", "work", "tmp", "token", "tools"] {
+            for part in ["volumes", "volumeMounts"] {
+                let field = format!("spec.runner.podTemplate.spec.{part}[1].name");
+                let expected = format!("{field}: the runner has a volume {name:?} of its own: choose another name.");
+                assert_eq!(refused(part, name), expected);
+            }
+        }
+    }
+
+    #[test]
     fn json_from_a_secret_that_is_none_is_told_without_its_value() {
         let sources = Sources::from([source(Source::Secret, "creds", &[("list", "hunter2")])]);
         let value =
             json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" }, "as": "Json" }] });
         let error = refused(value, &sources);
         assert!(error.contains("list") && error.contains("not JSON") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn what_is_in_json_from_a_secret_is_confidential_value_by_value() {
+        let text = r#"{ "users": [{ "name": "alice", "password": "hunter2\nsecond" }], "pin": 471108, "on": true }"#;
+        let sources = Sources::from([source(Source::Secret, "creds", &[("json", text)])]);
+        let from = json!([{ "secretRef": { "name": "creds" }, "as": "Json" }]);
+        let env =
+            json!([{ "name": "CREDENTIALS", "valueFrom": { "secretKeyRef": { "name": "creds", "key": "json" } } }]);
+        for value in [json!({ "module": module(), "variablesFrom": from }), json!({ "module": module(), "env": env })] {
+            let inputs = inputs(&spec(value), &sources).unwrap();
+            let bundle = Bundle::parse(&store::inputs::join(&inputs.chunks).unwrap()).unwrap();
+            assert_eq!(bundle.confidential, ["471108", "alice", "hunter2\nsecond", text]);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The Job of a run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::rights::service_account;
 use super::{labels, marks, metadata, names};
-use crate::api::v1alpha1::{Action, Approval, Run, TerraformWorkspace};
+use crate::api::v1alpha1::{Action, Approval, Run, TerraformWorkspace, TerraformWorkspaceSpec};
 use crate::run::order::{INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, STORE_VARIABLE, StoreOrder, WORK_PATH};
 
 /// How long Terraform has for stopping after it was asked to: providers may have to wait for a cloud.
@@ -22,6 +23,8 @@ const SLACK: u64 = 600;
 const KEPT_SECONDS: i64 = 24 * 60 * 60;
 /// Where the runner is put in an image that does not have it.
 const TOOLS_PATH: &str = "/run/tools";
+/// The volumes that are ours. What is in `token` is for the container `store` alone.
+const VOLUMES: [&str; 5] = ["inputs", "work", "tmp", "token", "tools"];
 /// Nobody in particular.
 const USER: i64 = 65532;
 
@@ -36,20 +39,8 @@ pub struct Settings {
 
 /// The Job of a run whose inputs have so many chunks.
 pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &Settings) -> Write {
-    let timeouts = &workspace.spec.timeouts;
-    let apply_within = if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply };
-    let within = (timeouts.plan.as_duration() + apply_within.as_duration() + 2 * GRACE.as_duration()).as_secs();
-    let order = Order {
-        run: run.job.clone(),
-        action: run.action,
-        binary: workspace.spec.engine.binary,
-        inputs: run.inputs.clone(),
-        plan: run.plan.clone(),
-        stop_if_destroys: workspace.spec.approval == Approval::AutoUnlessDestroy,
-        plan_within: timeouts.plan,
-        apply_within,
-        grace: GRACE,
-    };
+    let order = order(workspace, run);
+    let within: Duration = [order.plan_within, order.apply_within, GRACE, GRACE].map(Span::as_duration).iter().sum();
     let mut metadata = metadata(workspace, run.job.clone(), "run");
     let labels = run_labels(workspace, run.action);
     metadata.labels = Some(labels.clone());
@@ -58,7 +49,7 @@ pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &
         "backoffLimit": 0,
         "completions": 1,
         "parallelism": 1,
-        "activeDeadlineSeconds": within + SLACK,
+        "activeDeadlineSeconds": within.as_secs() + SLACK,
         "ttlSecondsAfterFinished": KEPT_SECONDS,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": { "rules": [{
@@ -73,6 +64,38 @@ pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &
     let mut object = object;
     object.types = Some(kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
     Write::apply_dynamic(resource, object)
+}
+
+/// What the runner is told.
+fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
+    let timeouts = &workspace.spec.timeouts;
+    Order {
+        run: run.job.clone(),
+        action: run.action,
+        binary: workspace.spec.engine.binary,
+        inputs: run.inputs.clone(),
+        plan: run.plan.clone(),
+        // Nobody is asked about a destroy: deleting the workspace was the approval.
+        stop_if_destroys: run.action == Action::Apply && workspace.spec.approval == Approval::AutoUnlessDestroy,
+        plan_within: timeouts.plan,
+        apply_within: if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply },
+        grace: GRACE,
+    }
+}
+
+/// The first field that names a volume of ours, with that name.
+pub(super) fn reserved(spec: &TerraformWorkspaceSpec) -> Option<(String, &str)> {
+    let added = &spec.runner.pod_template.as_ref()?.spec;
+    let fields = [("volumes", &added.volumes), ("volumeMounts", &added.volume_mounts)];
+    let all = fields.into_iter().flat_map(|(field, items)| items.iter().enumerate().map(move |item| (field, item)));
+    all.filter(|(_, (_, item))| is_ours(item)).find_map(|(field, (number, item))| {
+        Some((format!("spec.runner.podTemplate.spec.{field}[{number}].name"), item["name"].as_str()?))
+    })
+}
+
+/// Whether this is, or mounts, a volume of ours.
+fn is_ours(item: &Value) -> bool {
+    item["name"].as_str().is_some_and(|name| VOLUMES.contains(&name))
 }
 
 /// The labels of a run: our own, and those by which typed kinds find theirs.
@@ -123,8 +146,9 @@ fn pod(
         first.push(container("install", &settings.image, settings, &install, &json!([tools])));
     }
     first.push(store(workspace, run, settings));
-    volumes.extend(added.volumes.iter().cloned());
-    mounts.extend(added.volume_mounts.iter().cloned());
+    // Those that are refused are left out: a workspace that is being deleted is not asked to be corrected first.
+    volumes.extend(added.volumes.iter().filter(|volume| !is_ours(volume)).cloned());
+    mounts.extend(added.volume_mounts.iter().filter(|mount| !is_ours(mount)).cloned());
 
     let image = own_image.unwrap_or(&settings.image);
     let mut terraform = container("terraform", image, settings, &json!([program, "run"]), &json!(mounts));
@@ -220,4 +244,109 @@ fn token() -> Value {
 
 fn text(order: &impl serde::Serialize) -> String {
     serde_json::to_string(order).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspace(spec: &Value) -> TerraformWorkspace {
+        let metadata = json!({ "name": "network", "namespace": "infra", "uid": "u-1" });
+        let mut workspace = json!({
+            "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace", "metadata": metadata,
+            "spec": { "module": { "builtin": "simple" } },
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            workspace["spec"][field] = value.clone();
+        }
+        serde_json::from_value(workspace).unwrap()
+    }
+
+    /// The spec of the pod of a run.
+    fn pod_of(workspace: &TerraformWorkspace, action: Action, inputs: &str, chunks: usize) -> Value {
+        let run = Run {
+            number: 1,
+            job: names(workspace).job(1),
+            action,
+            inputs: inputs.to_owned(),
+            plan: None,
+            previous_inputs: None,
+            started_at: jiff::Timestamp::UNIX_EPOCH,
+            job_uid: None,
+            finished_at: None,
+            outcome: None,
+        };
+        let settings = Settings { image: "tf-runner".to_owned(), pull_policy: "IfNotPresent".to_owned() };
+        let labels = run_labels(workspace, action);
+        let order = order(workspace, &run);
+        pod(workspace, &run, &order, chunks, &labels, &settings)["spec"].clone()
+    }
+
+    fn order_of(pod: &Value) -> Order {
+        serde_json::from_str(pod["containers"][0]["env"][0]["value"].as_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_an_apply_stops_at_a_plan_that_destroys() {
+        let guarded = workspace(&json!({ "approval": "AutoUnlessDestroy" }));
+        let stops = |action| order_of(&pod_of(&guarded, action, "hash", 1)).stop_if_destroys;
+        assert!(stops(Action::Apply));
+        for action in [Action::Plan, Action::Check, Action::Destroy] {
+            assert!(!stops(action), "{action:?}");
+        }
+        assert!(!order_of(&pod_of(&workspace(&json!({})), Action::Apply, "hash", 1)).stop_if_destroys);
+    }
+
+    #[test]
+    fn each_action_has_the_time_that_the_spec_gives_it() {
+        let timed = workspace(&json!({ "timeouts": { "plan": "1m", "apply": "2m", "destroy": "3m" } }));
+        let within = |action| {
+            let order = order_of(&pod_of(&timed, action, "hash", 1));
+            (order.plan_within, order.apply_within)
+        };
+        assert_eq!(within(Action::Apply), (Span::from_secs(60), Span::from_secs(120)));
+        assert_eq!(within(Action::Destroy), (Span::from_secs(60), Span::from_secs(180)));
+    }
+
+    #[test]
+    fn nobody_but_the_store_is_given_its_token() {
+        let greedy = workspace(&json!({ "runner": { "podTemplate": { "spec": {
+            "volumes": [{ "name": "work", "hostPath": { "path": "/" } }, { "name": "data", "emptyDir": {} }],
+            "volumeMounts": [
+                { "name": "token", "mountPath": "/token" }, { "name": "data", "mountPath": "/data" },
+            ],
+        } } } }));
+        let pod = pod_of(&greedy, Action::Destroy, "hash", 1);
+        let names = |items: &Value| -> Vec<String> {
+            items.as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&pod["volumes"]), ["inputs", "work", "tmp", "token", "data"]);
+        assert_eq!(names(&pod["containers"][0]["volumeMounts"]), ["inputs", "work", "tmp", "data"]);
+    }
+
+    #[test]
+    fn a_pod_is_given_every_chunk_of_its_inputs_in_their_order() {
+        let mut word = 1_u64;
+        let next = || {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from_digit(u32::try_from((word >> 33) % 36).unwrap(), 36).unwrap()
+        };
+        let text: String = std::iter::repeat_with(next).take(3_000_000).collect();
+        let large = workspace(&json!({ "variables": { "text": text } }));
+        let inputs = crate::render::inputs(&large.spec, &BTreeMap::new()).unwrap();
+        let kept = crate::render::input_secrets(&large, &inputs);
+        assert!(kept.len() > 2, "{}", kept.len());
+        let pod = pod_of(&large, Action::Apply, &inputs.hash, kept.len());
+        let sources = pod["volumes"][0]["projected"]["sources"].as_array().unwrap();
+        // As the kubelet lays them out.
+        let folder = tempfile::tempdir().unwrap();
+        for source in sources {
+            let secret = kept.iter().find(|secret| source["secret"]["name"] == secret.name_any()).unwrap();
+            let item = &source["secret"]["items"][0];
+            let bytes = &secret.data.as_ref().unwrap()[item["key"].as_str().unwrap()].0;
+            std::fs::write(folder.path().join(item["path"].as_str().unwrap()), bytes).unwrap();
+        }
+        let bundle = crate::store::inputs::read(folder.path()).unwrap();
+        assert_eq!(crate::run::bundle::Bundle::hash(&bundle), inputs.hash);
+    }
 }

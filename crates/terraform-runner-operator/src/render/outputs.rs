@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use super::metadata;
 use crate::api::v1alpha1::{OutputStatus, TerraformWorkspace};
-use crate::run::report::OutputValues;
+use crate::run::report::{OutputValue, OutputValues, is_key};
 
 /// The name of the Secret with the outputs of a workspace.
 pub fn outputs_name(workspace: &TerraformWorkspace) -> String {
@@ -35,7 +35,33 @@ pub fn statuses(workspace: &TerraformWorkspace, outputs: &OutputValues) -> Vec<O
 fn chosen<'a>(
     workspace: &'a TerraformWorkspace,
     outputs: &'a OutputValues,
-) -> impl Iterator<Item = (&'a String, &'a crate::run::report::OutputValue)> {
+) -> impl Iterator<Item = (&'a String, &'a OutputValue)> {
     let include = &workspace.spec.outputs.include;
-    outputs.iter().filter(move |(name, _)| include.is_empty() || include.contains(name))
+    // The runner has told of those that no key can be called after.
+    outputs.iter().filter(move |(name, _)| is_key(name) && (include.is_empty() || include.contains(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_output_that_no_key_can_be_called_after_is_left_out_and_the_others_are_there() {
+        let workspace: TerraformWorkspace = serde_json::from_value(json!({
+            "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace",
+            "metadata": { "name": "network", "namespace": "infra", "uid": "u-1" },
+            "spec": { "module": { "builtin": "simple" } },
+        }))
+        .unwrap();
+        let long = "x".repeat(254);
+        let names = ["vpc_id", "größe", "名前", &long, "a-b", ".", "..a"];
+        let output = |name: &str| (name.to_owned(), OutputValue { value: json!(1), sensitive: false });
+        let outputs: OutputValues = names.map(output).into();
+        let keys: Vec<String> = outputs_secret(&workspace, &outputs).data.unwrap().into_keys().collect();
+        assert_eq!(keys, ["a-b", "vpc_id"]);
+        let told: Vec<String> = statuses(&workspace, &outputs).into_iter().map(|output| output.name).collect();
+        assert_eq!(told, keys);
+    }
 }

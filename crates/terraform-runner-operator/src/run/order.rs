@@ -34,7 +34,7 @@ pub struct Order {
     /// Apply this kept plan instead of making one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Keep a plan that destroys or replaces something for a person, instead of applying it.
+    /// Keep a plan that destroys or replaces something for a person, instead of applying it. Of no meaning to a destroy.
     #[serde(default)]
     pub stop_if_destroys: bool,
     /// How long fetching and planning may take.

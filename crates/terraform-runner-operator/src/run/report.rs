@@ -42,7 +42,7 @@ pub struct Report {
     /// The state afterwards, as the store knows it; none when there is none, or when it is elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateReport>,
-    /// Whether, after a destroy, Terraform itself says that nothing is left.
+    /// Whether it is certain, after a destroy, that nothing is left.
     #[serde(default)]
     pub empty: bool,
     /// Resources that Terraform had made, or was about to, and that the state does not have, because Terraform was killed.
@@ -116,6 +116,12 @@ pub struct StateReport {
 
 /// The outputs: what `tofu output -json` prints.
 pub type OutputValues = BTreeMap<String, OutputValue>;
+
+/// Whether a Secret can have a key of this name. Terraform allows letters of any language in the name of an output.
+pub fn is_key(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=253).contains(&name.len()) && name.chars().all(fits) && name != "." && !name.starts_with("..")
+}
 
 /// One output.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use crate::api::v1alpha1::{ChangedResource, Diagnostic, Severity};
 
 /// The version of the format that is understood; a higher minor one only adds to it.
 const FORMAT: &str = "1";
-/// How long a detail may be: it ends up in a status.
-const DETAIL: usize = 500;
+/// How long a text may be that ends up in a status: a detail, an address with its key.
+const LONGEST: usize = 500;
 /// Warnings that every run with a mirror of providers has, and that nobody here can act on.
 const NOISE: [&str; 1] = ["Incomplete lock file information for providers"];
 
@@ -125,32 +125,33 @@ fn changed(change: &Value, redactor: &Redactor) -> Option<ChangedResource> {
     if matches!(action, "read" | "noop") {
         return None;
     }
-    Some(ChangedResource { address: redactor.clean(address).into_owned(), action: action.to_owned() })
+    Some(ChangedResource { address: told(address, redactor), action: action.to_owned() })
 }
 
 /// A diagnostic without its snippet: that has lines of the configuration, and values.
 fn diagnostic(said: &Value, redactor: &Redactor) -> Diagnostic {
-    let text =
-        |key: &str| said[key].as_str().filter(|text| !text.is_empty()).map(|text| redactor.clean(text).into_owned());
+    let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty()).map(|text| told(text, redactor));
     let range = &said["range"];
     let at = range["filename"].as_str().map(|file| match range["start"]["line"].as_i64() {
-        Some(line) => format!("{file}:{line}"),
-        None => file.to_owned(),
+        Some(line) => format!("{}:{line}", told(file, redactor)),
+        None => told(file, redactor),
     });
     Diagnostic {
         severity: if said["severity"] == "warning" { Severity::Warning } else { Severity::Error },
         summary: text("summary").unwrap_or_default(),
-        detail: text("detail").map(|detail| shortened(&detail)),
+        detail: text("detail"),
         address: text("address"),
         at,
     }
 }
 
-/// No longer than a detail may be. What is confidential was taken out before: half of it would not be found.
-pub fn shortened(text: &str) -> String {
-    match text.char_indices().nth(DETAIL) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
+/// A text as it is reported: without what is confidential, and no longer than a status can hold.
+pub fn told(text: &str, redactor: &Redactor) -> String {
+    // In this order: half of a value would not be found.
+    let clean = redactor.clean(text);
+    match clean.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", clean.get(..end).unwrap_or_default()),
+        None => clean.into_owned(),
     }
 }
 
@@ -225,7 +226,23 @@ a bare line
     }
 
     #[test]
-    fn a_long_detail_is_cut() {
-        assert_eq!(shortened(&"ä".repeat(1000)).chars().count(), DETAIL + 1);
+    fn whatever_is_long_is_cut_after_it_was_redacted() {
+        let long = "ä".repeat(LONGEST - 4) + "hunter2" + &"ä".repeat(1_000_000);
+        let change = serde_json::json!({ "resource": { "addr": long }, "action": "update" });
+        let range = serde_json::json!({ "filename": long, "start": { "line": 3 } });
+        let diagnostic = serde_json::json!({ "severity": "error", "summary": long, "detail": long, "address": long, "range": range });
+        let lines = [
+            serde_json::json!({ "type": "planned_change", "change": change }),
+            serde_json::json!({ "type": "resource_drift", "change": change }),
+            serde_json::json!({ "type": "diagnostic", "diagnostic": diagnostic }),
+        ];
+        let (heard, _) = hear(&lines.map(|line| line.to_string()).join("\n"), "hunter2");
+        let said = &heard.diagnostics[0];
+        let texts = [&heard.planned[0].address, &heard.drifted[0].address, &said.summary];
+        let others = [&said.detail, &said.address, &said.at].map(|text| text.as_ref().unwrap());
+        for text in texts.into_iter().chain(others) {
+            assert!(text.trim_end_matches(":3").ends_with("ä(red…"), "{:.20}", text.chars().rev().collect::<String>());
+            assert!(text.chars().count() <= LONGEST + 3);
+        }
     }
 }

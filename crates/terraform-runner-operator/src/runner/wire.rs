@@ -100,6 +100,11 @@ impl StoreClient {
         self.read("/summary").await
     }
 
+    /// The Secret that is left of a state, where there is none any more; none when there never was one.
+    pub async fn remnant(&self) -> Result<Option<String>, Trouble> {
+        self.read("/remnant").await
+    }
+
     /// Who holds the lock, as Terraform is told of it.
     pub async fn lock(&self) -> Result<Option<Value>, Trouble> {
         self.read("/lock").await

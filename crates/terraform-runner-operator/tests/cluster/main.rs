@@ -16,21 +16,11 @@ mod stage;
 mod typing;
 
 use hands::state;
-use pod::Workspace;
+use pod::{Workspace, noise};
 use sandbox::Sandbox;
 
 /// A workspace on the shared control plane.
 async fn workspace(prefix: &str) -> Workspace {
     let sandbox = Sandbox::shared().await.expect("a control plane");
     Workspace::new(sandbox, prefix).await
-}
-
-/// Text that does not compress well.
-fn noise(bytes: usize) -> String {
-    let mut word = 1_u64;
-    let next = || {
-        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        char::from(b'0' + u8::try_from((word >> 33) % 43).unwrap())
-    };
-    std::iter::repeat_with(next).take(bytes).collect()
 }

@@ -49,6 +49,8 @@ pub struct Workspace {
     pub namespace: String,
     pub names: Names,
     pub history: History,
+    /// What runs the modules.
+    pub binary: Binary,
     pub tools: Tools,
     pub dir: tempfile::TempDir,
     /// Where its store listens, in whichever pod.
@@ -67,6 +69,7 @@ impl Workspace {
             names: Names::of("network", &namespace),
             namespace,
             history: History { states: 3, ..History::default() },
+            binary: Binary::Tofu,
             tools: Tools::default(),
             dir,
             address: format!("127.0.0.1:{port}"),
@@ -195,7 +198,7 @@ impl Pod<'_> {
         Order {
             run: self.run.clone(),
             action,
-            binary: Binary::Tofu,
+            binary: self.workspace.binary,
             inputs: Bundle::hash(&bundle.bytes().unwrap()),
             plan: None,
             stop_if_destroys: false,
@@ -389,4 +392,14 @@ fn children(parent: u32) -> Vec<u32> {
 
 fn parse<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
+}
+
+/// Text that does not compress well.
+pub fn noise(bytes: usize) -> String {
+    let mut word = 1_u64;
+    let next = || {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'0' + u8::try_from((word >> 33) % 43).unwrap())
+    };
+    std::iter::repeat_with(next).take(bytes).collect()
 }

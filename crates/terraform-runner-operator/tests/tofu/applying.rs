@@ -3,14 +3,23 @@
 use std::fs;
 
 use serde_json::json;
-use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
 use terraform_runner_operator::run::report::Stage;
+use terraform_runner_operator::store::state;
 
-use crate::{module, simple, workspace};
+use crate::{called, module, simple, workspace, workspace_of};
 
-#[tokio::test]
-async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed() {
-    let workspace = workspace("simple").await;
+with_both_engines!(
+    the_built_in_module_is_applied_left_alone_changed_and_destroyed,
+    a_module_that_makes_nothing_leaves_nothing,
+    drift_is_found_without_a_lock_and_mended_by_the_next_apply,
+    what_the_module_changes_each_time_is_not_called_drift,
+    drift_that_no_plan_would_change_is_taken_into_the_state,
+    a_backend_of_its_own_is_used_as_it_is_told,
+);
+
+async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed(engine: Binary) {
+    let workspace = workspace_of(engine, "simple").await;
     let bundle = simple(&workspace, json!({ "prefix": "test-", "vars": { "special": "false", "upper": "true" } }));
     let (printed, report) = {
         let pod = workspace.pod(1);
@@ -21,7 +30,7 @@ async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed() {
     let plan = report.plan.unwrap();
     assert_eq!((plan.add, plan.change, plan.destroy, plan.serial, plan.id.len()), (2, 0, 0, 0, 12));
     assert_eq!(plan.resources.len(), 2);
-    assert!(report.engine.starts_with("OpenTofu v1."), "{}", report.engine);
+    assert!(report.engine.starts_with(called(engine)), "{}", report.engine);
     assert!(printed.contains("random_string.value: Creation complete"), "{printed}");
     assert!(report.milliseconds.keys().copied().eq([
         Stage::Prepare,
@@ -66,6 +75,18 @@ async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed() {
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "once more does no harm");
 }
 
+async fn a_module_that_makes_nothing_leaves_nothing(engine: Binary) {
+    let workspace = workspace_of(engine, "nothing").await;
+    let bundle = module("variable \"unused\" {\n  default = 1\n}\n", [].into());
+    for (number, action, outcome) in [(1, Action::Apply, Outcome::Unchanged), (2, Action::Destroy, Outcome::Destroyed)]
+    {
+        let pod = workspace.pod(number);
+        let (_, report) = pod.play(&pod.order(action, &bundle), &bundle).await;
+        assert_eq!((report.outcome, report.state), (outcome, None));
+        assert_eq!(report.empty, action == Action::Destroy);
+    }
+}
+
 #[tokio::test]
 async fn there_is_no_shell_and_the_module_sleeps_all_the_same() {
     let workspace = workspace("sleeping").await;
@@ -76,9 +97,8 @@ async fn there_is_no_shell_and_the_module_sleeps_all_the_same() {
     assert!(report.milliseconds[&Stage::Apply] >= 1000);
 }
 
-#[tokio::test]
-async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply() {
-    let workspace = workspace("drift").await;
+async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply(engine: Binary) {
+    let workspace = workspace_of(engine, "drift").await;
     let bundle = simple(&workspace, json!({}));
     let pod = workspace.pod(1);
     pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
@@ -110,9 +130,55 @@ async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply() {
     assert_eq!(report.drift.count, 0);
 }
 
-#[tokio::test]
-async fn a_backend_of_its_own_is_used_as_it_is_told() {
-    let workspace = workspace("backend").await;
+async fn what_the_module_changes_each_time_is_not_called_drift(engine: Binary) {
+    let workspace = workspace_of(engine, "restless").await;
+    let text = "resource \"terraform_data\" \"now\" {\n  input = timestamp()\n}\n";
+    let bundle = module(text, [].into());
+    let pod = workspace.pod(1);
+    pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Checked, 0), "{:?}", report.drift);
+    let said = &report.diagnostics[0];
+    assert_eq!(said.summary, "The next apply would change one resource that did not drift");
+    assert!(said.detail.as_ref().unwrap().contains("terraform_data.now (update)"), "{said:?}");
+}
+
+async fn drift_that_no_plan_would_change_is_taken_into_the_state(engine: Binary) {
+    let workspace = workspace_of(engine, "gone").await;
+    let file = workspace.dir.path().join("file");
+    let kept = "resource \"terraform_data\" \"kept\" {}\n";
+    let text = format!("{kept}resource \"local_file\" \"gone\" {{\n  filename = {file:?}\n  content = \"a\"\n}}\n");
+    let (with, without) = (module(&text, [].into()), module(kept, [].into()));
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &with), &with).await;
+    assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 2), "{:?}", report.diagnostics);
+
+    fs::remove_file(&file).unwrap();
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Check, &with), &with).await;
+    let found: Vec<_> =
+        report.drift.resources.iter().map(|found| (found.address.as_str(), found.action.as_str())).collect();
+    assert_eq!(
+        (report.drift.count, found),
+        (1, vec![("local_file.gone", "delete")]),
+        "it would be made again, and drifted"
+    );
+    assert_eq!(report.diagnostics, []);
+
+    // The module does not ask for it any more, and it is gone: there is nothing to do, and something to take in.
+    let pod = workspace.pod(3);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &without), &without).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Unchanged, 1), "{:?}", report.diagnostics);
+    let state = report.state.unwrap();
+    assert_eq!((state.resources, state.serial), (1, 2), "the state has what is there");
+    let pod = workspace.pod(4);
+    let (_, report) = pod.play(&pod.order(Action::Check, &without), &without).await;
+    assert_eq!(report.drift.count, 0, "{:?}", report.drift);
+}
+
+async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
+    let workspace = workspace_of(engine, "backend").await;
     let file = workspace.dir.path().join("a ${path}.tfstate");
     let mut bundle = module("output \"a\" {\n  value = \"b\"\n}\nresource \"terraform_data\" \"a\" {}\n", [].into());
     bundle.backend = Some(terraform_runner_operator::run::bundle::BackendBundle {
@@ -127,4 +193,43 @@ async fn a_backend_of_its_own_is_used_as_it_is_told() {
     let pod = workspace.pod(2);
     let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true));
+}
+
+#[tokio::test]
+async fn a_state_that_opentofu_encrypts_is_kept_changed_and_destroyed() {
+    let workspace = workspace("encrypted").await;
+    let encryption = r#"
+key_provider "pbkdf2" "it" { passphrase = "as long as it has to be" }
+method "aes_gcm" "it" { keys = key_provider.pbkdf2.it }
+state { method = method.aes_gcm.it }
+plan { method = method.aes_gcm.it }
+"#;
+    let encrypted = |prefix: &str| {
+        let mut bundle = simple(&workspace, json!({ "prefix": prefix }));
+        bundle.env.insert("TF_ENCRYPTION".to_owned(), encryption.to_owned());
+        bundle
+    };
+    for (number, prefix) in [(1, "first-canary-"), (2, "second-canary-")] {
+        let bundle = encrypted(prefix);
+        let pod = workspace.pod(number);
+        let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+        assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+        assert_eq!(report.state.unwrap().resources, -1, "nobody can tell how many");
+        assert!(workspace.outputs().await["file_content"].text().starts_with(prefix));
+        let state = String::from_utf8(state::current(&workspace.store()).await.unwrap().unwrap()).unwrap();
+        assert!(state.contains("encrypted_data") && !state.contains("canary"), "{state:.300}");
+    }
+    let bundle = encrypted("second-canary-");
+    let pod = workspace.pod(3);
+    let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.drift.count), (Outcome::Checked, 0), "{:?}", report.diagnostics);
+    // Without the key nothing is known, and nothing is taken for destroyed.
+    let keyless = simple(&workspace, json!({ "prefix": "second-canary-" }));
+    let pod = workspace.pod(4);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &keyless), &keyless).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Failed, false));
+    let pod = workspace.pod(5);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
+    assert_eq!(report.state.unwrap().resources, -1, "it was Terraform that said so");
 }

@@ -1,5 +1,7 @@
 //! Any process may be killed at any moment: nothing that was made is lost, and the next run converges.
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
 use rustix::process::{Signal, kill_process, kill_process_group};
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
@@ -99,6 +101,25 @@ async fn a_state_that_cannot_be_saved_is_rescued() {
     let next = workspace.pod(2);
     let (_, report) = next.play(&next.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Unchanged, "nothing was lost: {:?}", report.diagnostics);
+}
+
+#[tokio::test]
+async fn a_first_save_that_was_cut_short_is_not_taken_for_an_empty_state() {
+    let workspace = workspace("halved").await;
+    let bundle = simple(&workspace, json!({}));
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "nothing was ever saved");
+
+    // The pod was killed when it had written the state, and not yet where it is.
+    for name in [workspace.names.state_chunk(0, 0), workspace.names.state()] {
+        let secret = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        workspace.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+        let pod = workspace.pod(2);
+        let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+        assert_eq!((report.outcome, report.empty), (Outcome::Failed, false));
+        assert_eq!(report.diagnostics[0].summary, "Whether anything is left is not known");
+    }
 }
 
 #[tokio::test]

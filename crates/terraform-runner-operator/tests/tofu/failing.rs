@@ -3,26 +3,32 @@
 use opcore::duration::Span;
 use rustix::process::Signal;
 use serde_json::json;
-use terraform_runner_operator::api::v1alpha1::{Action, Diagnostic, Outcome, Severity};
+use terraform_runner_operator::api::v1alpha1::{Action, Binary, Diagnostic, Outcome, Severity};
 use terraform_runner_operator::run::bundle::Bundle;
 use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::run::report::Stage;
 
 use crate::pod::Workspace;
-use crate::{module, simple, workspace};
+use crate::{called, module, simple, workspace, workspace_of};
+
+with_both_engines!(
+    a_bad_module_is_told_by_file_and_line,
+    a_lock_that_somebody_holds_is_told_with_its_holder,
+    an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept,
+    a_destroy_that_takes_too_long_is_stopped_and_what_is_left_is_kept,
+);
 
 /// The first thing that is said about a module that cannot be applied.
 async fn first(workspace: &Workspace, number: i64, bundle: &Bundle) -> Diagnostic {
     let pod = workspace.pod(number);
     let (_, report) = pod.play(&pod.order(Action::Apply, bundle), bundle).await;
     assert_eq!((report.outcome, report.state), (Outcome::Failed, None));
-    assert!(report.engine.starts_with("OpenTofu v"), "{}", report.engine);
+    assert!(report.engine.starts_with(called(workspace.binary)), "{}", report.engine);
     report.diagnostics.into_iter().next().expect("a diagnostic")
 }
 
-#[tokio::test]
-async fn a_bad_module_is_told_by_file_and_line() {
-    let workspace = workspace("bad").await;
+async fn a_bad_module_is_told_by_file_and_line(engine: Binary) {
+    let workspace = workspace_of(engine, "bad").await;
     let wrong = |text: &str, values: serde_json::Value| {
         let values = values.as_object().unwrap().clone().into_iter().collect();
         Bundle { files: [("net.tf".to_owned(), text.to_owned())].into(), ..module("", values) }
@@ -72,9 +78,8 @@ async fn what_the_runner_sets_cannot_be_set_and_that_is_said() {
     );
 }
 
-#[tokio::test]
-async fn a_lock_that_somebody_holds_is_told_with_its_holder() {
-    let workspace = workspace("locked").await;
+async fn a_lock_that_somebody_holds_is_told_with_its_holder(engine: Binary) {
+    let workspace = workspace_of(engine, "locked").await;
     let other = workspace.pod(99).serve().await;
     assert_eq!(workspace.lock("other").await.0, 200);
     other.killed().await;
@@ -86,9 +91,8 @@ async fn a_lock_that_somebody_holds_is_told_with_its_holder() {
     assert!(said.detail.as_ref().unwrap().contains("pod pod-99 holds it"), "{said:?}");
 }
 
-#[tokio::test]
-async fn an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept() {
-    let workspace = workspace("timeouts").await;
+async fn an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept(engine: Binary) {
+    let workspace = workspace_of(engine, "timeouts").await;
     let bundle = simple(&workspace, json!({ "sleep": "10m" }));
     let pod = workspace.pod(1);
     let order = Order { apply_within: Span::from_secs(2), ..pod.order(Action::Apply, &bundle) };
@@ -105,6 +109,33 @@ async fn an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept() {
     let pod = workspace.pod(2);
     let (_, report) = pod.play(&pod.order(Action::Apply, &quick), &quick).await;
     assert_eq!(report.outcome, Outcome::Applied);
+}
+
+async fn a_destroy_that_takes_too_long_is_stopped_and_what_is_left_is_kept(engine: Binary) {
+    let workspace = workspace_of(engine, "undying").await;
+    let text = r#"
+resource "terraform_data" "slow" {
+  provisioner "local-exec" {
+    when        = destroy
+    interpreter = ["tf-runner", "sleep"]
+    command     = "10m"
+  }
+}
+"#;
+    let bundle = module(text, [].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    let pod = workspace.pod(2);
+    let order = Order { apply_within: Span::from_secs(2), ..pod.order(Action::Destroy, &bundle) };
+    let (_, report) = pod.play(&order, &bundle).await;
+    assert_eq!((report.outcome, report.stage), (Outcome::TimedOut, Stage::Apply));
+    assert!(
+        report.diagnostics.iter().any(|said| said.summary == "Destroying took longer than 2s"),
+        "{:?}",
+        report.diagnostics
+    );
+    assert_eq!((report.state.unwrap().resources, report.empty), (1, false));
 }
 
 #[tokio::test]

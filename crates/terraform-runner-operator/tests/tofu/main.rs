@@ -1,8 +1,27 @@
-//! Runs of OpenTofu, with a real API server: `make e2e`, or `cargo test -p terraform-runner-operator --test tofu`.
+//! Runs of OpenTofu, and some of Terraform, with a real API server: `make e2e`, or `cargo test -p terraform-runner-operator
+//! --test tofu`.
 //!
-//! Not among the tests of `make test`: from nothing, building OpenTofu takes minutes.
+//! Not among the tests of `make test`: from nothing, building the two takes minutes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 #![allow(unreachable_pub, reason = "a program has no outside; what its programs share has")]
+
+/// Plays each of these with both engines.
+macro_rules! with_both_engines {
+    ($($play:ident),+ $(,)?) => {
+        mod tofu {
+            $(#[tokio::test]
+            async fn $play() {
+                super::$play(crate::Binary::Tofu).await;
+            })+
+        }
+        mod terraform {
+            $(#[tokio::test]
+            async fn $play() {
+                super::$play(crate::Binary::Terraform).await;
+            })+
+        }
+    };
+}
 
 mod applying;
 mod crashing;
@@ -15,27 +34,43 @@ mod values;
 use std::collections::BTreeMap;
 
 use pod::{Tools, Workspace};
-use sandbox::{Options, Sandbox};
+use sandbox::{Options, Part, Sandbox};
 use serde_json::{Value, json};
+use terraform_runner_operator::api::v1alpha1::Binary;
 use terraform_runner_operator::run::bundle::Bundle;
 use tokio::sync::OnceCell;
 
 /// The module that comes with the operator.
 const SIMPLE: &str = include_str!("../../modules/simple/main.tf.tpl");
 
-/// A workspace on a control plane with OpenTofu beside it.
+/// A workspace of OpenTofu.
 async fn workspace(prefix: &str) -> Workspace {
+    workspace_of(Binary::Tofu, prefix).await
+}
+
+/// A workspace of this engine, on a control plane with both beside it.
+async fn workspace_of(binary: Binary, prefix: &str) -> Workspace {
     static SHARED: OnceCell<Sandbox> = OnceCell::const_new();
+    let parts = || ["opentofu", "terraform"].map(|part| part.parse::<Part>().expect("there is such a part"));
     let start = || async {
-        let part = "opentofu".parse().expect("there is such a part");
-        Sandbox::start(Options { with: vec![part], ..Options::default() }).await.expect("a control plane with OpenTofu")
+        let options = Options { with: parts().to_vec(), ..Options::default() };
+        Sandbox::start(options).await.expect("a control plane with OpenTofu and Terraform")
     };
     let sandbox = SHARED.get_or_init(start).await;
     let mut workspace = Workspace::new(sandbox, prefix).await;
-    let tofu = sandbox.bin("tofu").expect("OpenTofu");
-    let env: BTreeMap<String, String> = sandbox.facts("opentofu".parse().unwrap());
-    workspace.tools = Tools { path: vec![tofu.parent().unwrap().to_owned()], env };
+    let program = sandbox.bin(binary.program()).expect("it was built");
+    let env: BTreeMap<String, String> = sandbox.facts(parts()[usize::from(binary == Binary::Terraform)]);
+    workspace.binary = binary;
+    workspace.tools = Tools { path: vec![program.parent().unwrap().to_owned()], env };
     workspace
+}
+
+/// How an engine begins to call itself.
+fn called(binary: Binary) -> &'static str {
+    match binary {
+        Binary::Tofu => "OpenTofu v1.",
+        Binary::Terraform => "Terraform v1.",
+    }
 }
 
 /// The module `simple` with these values.

@@ -1,15 +1,21 @@
 //! Plans that wait for a person.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::json;
-use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
 use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::store::plan;
 
-use crate::{simple, workspace};
+use crate::{simple, workspace, workspace_of};
 
-#[tokio::test]
-async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once() {
-    let workspace = workspace("plans").await;
+with_both_engines!(
+    a_plan_is_kept_and_exactly_that_plan_is_applied_once,
+    a_plan_that_destroys_waits_where_that_is_wanted,
+);
+
+async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once(engine: Binary) {
+    let workspace = workspace_of(engine, "plans").await;
     let bundle = simple(&workspace, json!({}));
     let pod = workspace.pod(1);
     let (_, report) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
@@ -28,7 +34,7 @@ async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once() {
     assert_eq!(report.outcome, Outcome::Stale, "it is another plan");
     let (printed, report) = workspace.pod(3).play(&apply(3, &made.id), &bundle).await;
     assert_eq!((report.outcome, report.plan.unwrap().id), (Outcome::Applied, made.id.clone()));
-    assert!(!printed.contains("── tofu plan"), "no other plan is made");
+    assert!(!printed.contains(&format!("── {} plan", engine.program())), "no other plan is made");
     assert_eq!(workspace.outputs().await["length"].text(), "16");
     let (_, report) = workspace.pod(4).play(&apply(4, &made.id), &bundle).await;
     assert_eq!(report.outcome, Outcome::Stale, "the state has changed since");
@@ -38,8 +44,29 @@ async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once() {
 }
 
 #[tokio::test]
-async fn a_plan_that_destroys_waits_where_that_is_wanted() {
-    let workspace = workspace("guarded").await;
+async fn a_plan_that_cannot_be_shown_is_not_kept_for_approval() {
+    let mut workspace = workspace("unreadable").await;
+    // OpenTofu, but for its command `show`.
+    let tofu = workspace.tools.path[0].join("tofu");
+    let script =
+        format!("#!/bin/sh\n[ \"$1\" != show ] || {{ echo 'no such luck' >&2; exit 3; }}\nexec {tofu:?} \"$@\"\n");
+    let dir = workspace.dir.path().join("bin");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("tofu"), script).unwrap();
+    std::fs::set_permissions(dir.join("tofu"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    workspace.tools.path.insert(0, dir);
+    let bundle = simple(&workspace, json!({}));
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    let said = &report.diagnostics[0];
+    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "The plan cannot be shown"));
+    let detail = said.detail.as_deref().unwrap();
+    assert!(detail.contains("exit status: 3") && detail.contains("no such luck"), "{detail}");
+    assert_eq!(plan::describe(&workspace.store()).await.unwrap(), None);
+}
+
+async fn a_plan_that_destroys_waits_where_that_is_wanted(engine: Binary) {
+    let workspace = workspace_of(engine, "guarded").await;
     let guarded = |number: i64, bundle: &_| Order {
         stop_if_destroys: true,
         ..workspace.pod(number).order(Action::Apply, bundle)
@@ -57,4 +84,7 @@ async fn a_plan_that_destroys_waits_where_that_is_wanted() {
     let (_, report) = workspace.pod(3).play(&order, &longer).await;
     assert_eq!(report.outcome, Outcome::Applied, "a person has approved it");
     assert_eq!(workspace.outputs().await["length"].text(), "20");
+    let order = Order { action: Action::Destroy, ..guarded(4, &longer) };
+    let (_, report) = workspace.pod(4).play(&order, &longer).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "a destroy is there to destroy");
 }

@@ -1,10 +1,17 @@
 //! Values arrive as they are, and confidential ones nowhere else.
 
 use serde_json::{Value, json};
-use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
-use terraform_runner_operator::store::{plan, report};
+use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome, Severity};
+use terraform_runner_operator::run::names::hash_bytes;
+use terraform_runner_operator::store::{inputs, plan, report};
 
-use crate::{module, simple, workspace};
+use crate::pod::noise;
+use crate::{module, simple, workspace, workspace_of};
+
+with_both_engines!(
+    whatever_a_value_looks_like_it_arrives_as_data,
+    a_confidential_value_is_in_no_output_report_or_plan_text,
+);
 
 const ECHO: &str = r#"
 variable "text" {
@@ -20,9 +27,8 @@ output "text" {
 }
 "#;
 
-#[tokio::test]
-async fn whatever_a_value_looks_like_it_arrives_as_data() {
-    let workspace = workspace("values").await;
+async fn whatever_a_value_looks_like_it_arrives_as_data(engine: Binary) {
+    let workspace = workspace_of(engine, "values").await;
     let texts = json!([
         "\"quotes\" and 'quotes' and \\ and \\\"",
         "${file(\"/etc/passwd\")} %{ if true }x%{ endif } $${kept} {{ .Values }}",
@@ -53,8 +59,33 @@ async fn whatever_a_value_looks_like_it_arrives_as_data() {
 }
 
 #[tokio::test]
-async fn a_confidential_value_is_in_no_output_report_or_plan_text() {
-    let workspace = workspace("canary").await;
+async fn inputs_of_several_chunks_arrive_whole() {
+    let workspace = workspace("chunks").await;
+    let text = noise(3_000_000);
+    let module_text = "variable \"text\" {}\noutput \"sum\" {\n  value = sha256(var.text)\n}\n";
+    let bundle = module(module_text, [("text".to_owned(), text.as_str().into())].into());
+    assert!(inputs::chunks(&bundle.bytes().unwrap()).len() > 2);
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+    assert_eq!(workspace.outputs().await["sum"].text(), hash_bytes(text.as_bytes()));
+}
+
+#[tokio::test]
+async fn an_output_that_no_key_can_be_called_after_is_told() {
+    let workspace = workspace("keys").await;
+    let bundle = module("output \"größe\" {\n  value = 1\n}\noutput \"size\" {\n  value = 2\n}\n", [].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied);
+    let said: Vec<_> = report.diagnostics.iter().map(|said| (said.severity, said.summary.as_str())).collect();
+    let expected = "The output größe is left out of the Secret: no key can be called so";
+    assert_eq!(said, [(Severity::Warning, expected)]);
+    assert_eq!(workspace.outputs().await["size"].text(), "2");
+}
+
+async fn a_confidential_value_is_in_no_output_report_or_plan_text(engine: Binary) {
+    let workspace = workspace_of(engine, "canary").await;
     let canary = "canary-\"4711\"<&>\nsecond-line-0815";
     let text = format!(
         "{ECHO}\nresource \"terraform_data\" \"keys\" {{\n  for_each = toset([substr(var.text, 0, 200)])\n}}\n"

@@ -412,7 +412,8 @@ pub struct PodTemplateMetadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Where and how the pods run. What is not here is ours: the pods meet the restricted Pod Security Standard.
+/// Where and how the pods run. What is not here is ours: the pods meet the restricted Pod Security Standard, unless
+/// volumes are added that it forbids.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodTemplateSpec {
@@ -431,7 +432,8 @@ pub struct PodTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub resources: Option<Value>,
-    /// Volumes, as in a pod: data, and projected tokens for the identity of a cloud.
+    /// Volumes, as in a pod: data, and projected tokens for the identity of a cloud. The names `inputs`, `work`, `tmp`,
+    /// `token` and `tools` are taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "any_objects")]
     pub volumes: Vec<Value>,

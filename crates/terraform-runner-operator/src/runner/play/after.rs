@@ -6,9 +6,10 @@ use tokio::time::{Duration, Instant, sleep};
 use super::{Play, READ_WITHIN, args};
 use crate::api::v1alpha1::{Action, Binary, Outcome, Severity};
 use crate::run::bundle::Bundle;
-use crate::run::report::NAMED_RESOURCES;
+use crate::run::report::{NAMED_RESOURCES, StateReport};
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::{ERRORED, Layout};
+use crate::runner::stream::told;
 use crate::runner::wire::Trouble;
 use crate::store::state::addresses;
 
@@ -16,18 +17,34 @@ use crate::store::state::addresses;
 const RESCUE_WITHIN: Duration = Duration::from_mins(1);
 const RESCUE_PAUSE: Duration = Duration::from_millis(500);
 
+/// What is left after a destroy. What cannot be read is never taken for nothing.
+#[derive(Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Something,
+    /// Nobody can tell, for this reason.
+    Unknown(String),
+}
+
 impl Play {
     /// Rescues the state if that is needed, and completes the report.
     pub(super) async fn after(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine, outcome: Outcome) {
+        let mut kept = None;
         if bundle.backend.is_none() {
             self.rescue(layout).await;
-            match self.store.summary().await {
-                Ok(state) => self.report.state = state,
+            let summary = self.store.summary().await;
+            match &summary {
+                Ok(state) => self.report.state.clone_from(state),
                 Err(why) => self.say(Severity::Error, "The state cannot be read", Some(&why.to_string())),
             }
+            kept = Some(summary);
         }
         if self.order.action == Action::Destroy && outcome == Outcome::Destroyed {
-            self.report.empty = self.is_empty(bundle, engine).await;
+            match self.left(kept, engine).await {
+                Left::Nothing => self.report.empty = true,
+                Left::Something => self.say(Severity::Error, "Something is left after the destroy", None),
+                Left::Unknown(why) => self.say(Severity::Error, "Whether anything is left is not known", Some(&why)),
+            }
         }
         if self.report.engine.is_empty() {
             self.ask_version(engine).await;
@@ -52,17 +69,22 @@ impl Play {
         self.say(Severity::Error, "The state of this run is lost", Some(&trouble.to_string()));
     }
 
-    /// Whether Terraform itself says that nothing is left.
-    async fn is_empty(&mut self, bundle: &Bundle, engine: &Engine) -> bool {
-        let known = self.report.state.as_ref().map(|state| state.resources);
-        match (bundle.backend.is_none(), known) {
-            (true, None | Some(0)) => true,
-            (true, Some(1..)) => false,
-            // The state is elsewhere, or encrypted.
-            _ => {
-                let listed = engine.call(&args(["state", "list"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
-                listed.is_ok_and(|listed| listed.code() == Some(0) && listed.kept.trim_ascii().is_empty())
-            }
+    /// What is left after a destroy, by what is `kept` of the state; none when it is in a backend of its own.
+    async fn left(&self, kept: Option<Result<Option<StateReport>, Trouble>>, engine: &Engine) -> Left {
+        match kept {
+            Some(Ok(Some(StateReport { resources: 0, .. }))) => Left::Nothing,
+            Some(Ok(Some(StateReport { resources: 1.., .. }))) => Left::Something,
+            // The state is encrypted, or elsewhere: only Terraform can tell.
+            Some(Ok(Some(_))) | None => listed(engine).await,
+            // No state: none was ever saved, or its first save was cut short, and what was made is not known.
+            Some(Ok(None)) => match self.store.remnant().await {
+                Ok(None) => Left::Nothing,
+                Ok(Some(secret)) => {
+                    Left::Unknown(format!("There is no state, but Secret {secret} is left of one that was saved."))
+                }
+                Err(why) => Left::Unknown(why.to_string()),
+            },
+            Some(Err(why)) => Left::Unknown(why.to_string()),
         }
     }
 
@@ -84,7 +106,7 @@ impl Play {
         let state = self.store.state().await.ok().flatten().unwrap_or_default();
         let known = addresses(&state);
         let lost = begun.into_iter().filter(|address| !known.contains(address));
-        lost.map(|address| self.redactor.clean(&address).into_owned()).take(NAMED_RESOURCES).collect()
+        lost.map(|address| told(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
     }
 
     /// Asks for the version where the run did not get far enough to hear it.
@@ -94,6 +116,72 @@ impl Play {
         let name = if self.order.binary == Binary::Tofu { "OpenTofu" } else { "Terraform" };
         if let Some(version) = said["terraform_version"].as_str() {
             self.report.engine = format!("{name} v{version}");
+        }
+    }
+}
+
+/// What Terraform itself says is left.
+async fn listed(engine: &Engine) -> Left {
+    match engine.call(&args(["state", "list"]), Instant::now() + READ_WITHIN, Listen::Keep).await {
+        Ok(listed) if listed.code() == Some(0) && listed.kept.trim_ascii().is_empty() => Left::Nothing,
+        Ok(listed) if listed.code() == Some(0) => Left::Something,
+        Ok(listed) => {
+            let tail = listed.tail.join("\n");
+            Left::Unknown(format!("{} state list ended with {}. {tail}", engine.program, listed.status))
+        }
+        Err(error) => Left::Unknown(format!("{} cannot be started: {error}", engine.program)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opcore::duration::Span;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::run::order::Order;
+    use crate::runner::wire::StoreClient;
+
+    /// A destroy whose store nobody reaches.
+    fn play(stop: watch::Receiver<bool>) -> Play {
+        let order = Order {
+            run: "run".to_owned(),
+            action: Action::Destroy,
+            binary: Binary::Tofu,
+            inputs: "hash".to_owned(),
+            plan: None,
+            stop_if_destroys: false,
+            plan_within: Span::from_secs(1),
+            apply_within: Span::from_secs(1),
+            grace: Span::from_secs(1),
+        };
+        Play::new(order, StoreClient::new("127.0.0.1:1"), stop)
+    }
+
+    fn engine(program: &'static str, stop: watch::Receiver<bool>) -> Engine {
+        let (dir, grace) = (std::env::temp_dir(), Duration::from_secs(1));
+        Engine { program, dir, env: [].into(), redactor: std::sync::Arc::default(), stop, grace }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_never_taken_for_nothing() {
+        let (_told, stop) = watch::channel(false);
+        let (play, tofu) = (play(stop.clone()), |program| engine(program, stop.clone()));
+        let state = |resources| Some(Ok(Some(StateReport { resources, ..StateReport::default() })));
+        assert_eq!(play.left(state(0), &tofu("false")).await, Left::Nothing);
+        assert_eq!(play.left(state(2), &tofu("true")).await, Left::Something);
+        for kept in [None, state(-1)] {
+            assert_eq!(play.left(kept, &tofu("true")).await, Left::Nothing, "an empty list");
+        }
+        for kept in [None, state(-1)] {
+            assert_eq!(play.left(kept, &tofu("pwd")).await, Left::Something, "a list of something");
+        }
+        let unreadable = || Some(Err(Trouble::Away("it is away".to_owned())));
+        for (kept, program) in
+            [(None, "false"), (state(-1), "nowhere"), (unreadable(), "true"), (Some(Ok(None)), "true")]
+        {
+            let left = play.left(kept, &tofu(program)).await;
+            assert!(matches!(left, Left::Unknown(_)), "{program}: {left:?}");
         }
     }
 }

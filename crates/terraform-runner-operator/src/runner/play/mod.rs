@@ -25,9 +25,9 @@ use super::engine::{Cause, Ended, Engine, Listen};
 use super::layout::{self, Layout};
 use super::redact::Redactor;
 use super::settings;
-use super::stream::{Heard, shortened};
+use super::stream::{Heard, told};
 use super::wire::{Filing, StoreClient};
-use crate::api::v1alpha1::{Diagnostic, Outcome, Severity};
+use crate::api::v1alpha1::{Action, Diagnostic, Outcome, Severity};
 use crate::run::bundle::Bundle;
 use crate::run::order::{ORDER_VARIABLE, Order};
 use crate::run::report::{DriftReport, NAMED_DIAGNOSTICS, OutputValues, Report, Stage};
@@ -100,11 +100,7 @@ impl Play {
             Ok(outcome) | Err(outcome) => outcome,
         };
         self.after(&bundle, &layout, &engine, outcome).await;
-        if outcome == Outcome::Destroyed && !self.report.empty {
-            self.say(Severity::Error, "Something is left after the destroy", None);
-            return Outcome::Failed;
-        }
-        outcome
+        if outcome == Outcome::Destroyed && !self.report.empty { Outcome::Failed } else { outcome }
     }
 
     /// Reads and checks the inputs, and lays them out.
@@ -186,6 +182,7 @@ impl Play {
         let what = match stage {
             Stage::Prepare | Stage::Init => "Fetching providers and modules",
             Stage::Plan => "Planning",
+            Stage::Apply if self.order.action == Action::Destroy => "Destroying",
             Stage::Apply => "Applying",
             Stage::Outputs | Stage::Done => "Reading the outputs",
         };
@@ -215,7 +212,7 @@ impl Play {
             return Outcome::Stale;
         }
         if !ended.heard.diagnostics.iter().any(|said| said.severity == Severity::Error) {
-            let tail = shortened(&ended.tail.join("\n"));
+            let tail = ended.tail.join("\n");
             let detail = Some(tail.as_str()).filter(|tail| !tail.is_empty());
             self.say(Severity::Error, &format!("{} ended with {}", engine.program, ended.status), detail);
         }
@@ -229,16 +226,15 @@ impl Play {
         let detail = format!("{} holds it since {}, for {}.", text("Who"), text("Created"), text("Operation"));
         for said in &mut self.report.diagnostics {
             if said.summary.contains("Error acquiring the state lock") {
-                said.detail = Some(self.redactor.clean(&detail).into_owned());
+                said.detail = Some(told(&detail, &self.redactor));
             }
         }
     }
 
     /// Says something that Terraform does not.
     fn say(&mut self, severity: Severity, summary: &str, detail: Option<&str>) {
-        let clean = |text: &str| self.redactor.clean(text).into_owned();
-        let detail = detail.map(|detail| shortened(&clean(detail)));
-        let said = Diagnostic { severity, summary: clean(summary), detail, ..Diagnostic::default() };
+        let told = |text: &str| told(text, &self.redactor);
+        let said = Diagnostic { severity, summary: told(summary), detail: detail.map(told), ..Diagnostic::default() };
         println!("{}", super::stream::words(&said));
         self.report.diagnostics.push(said);
     }

@@ -10,7 +10,7 @@ use super::{Play, READ_WITHIN, args};
 use crate::api::v1alpha1::{Action, ChangedResource, Outcome, Severity};
 use crate::run::bundle::Bundle;
 use crate::run::names::hash_bytes;
-use crate::run::report::{DriftReport, NAMED_RESOURCES, PlanReport, Stage};
+use crate::run::report::{DriftReport, NAMED_RESOURCES, OutputValues, PlanReport, Stage, is_key};
 use crate::runner::engine::{Engine, Listen};
 use crate::runner::layout::{Layout, put};
 use crate::runner::stream::Heard;
@@ -35,9 +35,16 @@ impl Play {
             Action::Check => return self.check(engine).await,
             _ if self.order.plan.is_some() => self.fetch(layout).await?,
             _ => {
-                let heard = self.plan(layout, engine, is_managed).await?;
-                let Some(heard) = heard else { return self.unchanged(engine).await };
-                let waits = self.order.action == Action::Plan || (self.order.stop_if_destroys && heard.destroys());
+                let (changes, heard) = self.plan(layout, engine, is_managed).await?;
+                if !changes {
+                    return self.unchanged(&heard, engine).await;
+                }
+                let waits = match self.order.action {
+                    Action::Plan => true,
+                    Action::Apply => self.order.stop_if_destroys && heard.destroys(),
+                    // It is there to destroy.
+                    Action::Check | Action::Destroy => false,
+                };
                 if waits {
                     return self.keep(layout, engine).await;
                 }
@@ -67,12 +74,29 @@ impl Play {
         let words = args(["plan", "-input=false", "-json", "-detailed-exitcode", "-lock=false"]);
         let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
         self.report.drift = drift(&ended.heard);
+        self.tell_not_drifted(&ended.heard);
         self.report.stage = Stage::Done;
         Ok(Outcome::Checked)
     }
 
-    /// Makes a plan; none when nothing is to be changed.
-    async fn plan(&mut self, layout: &Layout, engine: &Engine, is_managed: bool) -> Result<Option<Heard>, Outcome> {
+    /// Tells what the plan would change although its inputs are those that were applied, and reality is as the state has it.
+    fn tell_not_drifted(&mut self, heard: &Heard) {
+        let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
+        let others = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
+        let others: Vec<String> = others.map(|change| format!("{} ({})", change.address, change.action)).collect();
+        if !others.is_empty() {
+            let detail = format!(
+                "They are as the state has them, and the module asks for something else each time, as with timestamp(), or \
+                 reads something that has changed: {}.",
+                others.join(", ")
+            );
+            let summary = format!("The next apply would change {} that did not drift", resources(others.len()));
+            self.say(Severity::Warning, &summary, Some(&detail));
+        }
+    }
+
+    /// Makes a plan, and answers whether it changes anything.
+    async fn plan(&mut self, layout: &Layout, engine: &Engine, is_managed: bool) -> Result<(bool, Heard), Outcome> {
         let serial =
             if is_managed { self.store.summary().await.ok().flatten().map_or(0, |state| state.serial) } else { 0 };
         let mut words = args(["plan", "-input=false", "-json", "-detailed-exitcode"]);
@@ -84,7 +108,7 @@ impl Play {
         words.push(option);
         let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
         let heard = ended.heard.clone();
-        self.report.drift = DriftReport { count: count(&heard.drifted), resources: first(&heard.drifted) };
+        self.report.drift = drift(&heard);
         let file =
             std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
         let counts = heard.counts.unwrap_or_default();
@@ -96,17 +120,28 @@ impl Play {
             destroy: counts.remove,
             resources: first(&heard.planned),
         });
-        Ok((ended.code() == Some(CHANGES)).then_some(heard))
+        Ok((ended.code() == Some(CHANGES), heard))
     }
 
     /// There is nothing to change.
-    async fn unchanged(&mut self, engine: &Engine) -> Result<Outcome, Outcome> {
+    async fn unchanged(&mut self, heard: &Heard, engine: &Engine) -> Result<Outcome, Outcome> {
         if self.order.action == Action::Destroy {
             self.report.stage = Stage::Done;
             return Ok(Outcome::Destroyed);
         }
+        if !heard.drifted.is_empty() {
+            self.take_in_reality(engine).await?;
+        }
         self.read_outputs(engine).await?;
         Ok(Outcome::Unchanged)
+    }
+
+    /// Has the state say what is there. The module asks for no change of it, so that no apply would, and each comparison
+    /// would find the same difference again.
+    async fn take_in_reality(&mut self, engine: &Engine) -> Result<(), Outcome> {
+        let words = args(["apply", "-input=false", "-json", "-refresh-only", "-auto-approve"]);
+        let until = Instant::now() + self.order.apply_within.as_duration();
+        self.call(engine, Stage::Apply, words, until, &[0]).await.map(drop)
     }
 
     /// Keeps the plan for a person, with what that person reads.
@@ -115,8 +150,14 @@ impl Play {
         let mut words = args(["show", "-no-color"]);
         words.push(layout.plan.clone().into());
         let shown = engine.call(&words, Instant::now() + READ_WITHIN, Listen::Keep).await;
-        let text = shown.map(|shown| shown.kept).unwrap_or_default();
-        let text = self.redactor.clean(&String::from_utf8_lossy(&text)).into_owned();
+        // Nobody is to approve what cannot be read.
+        let unreadable = "The plan cannot be shown";
+        let shown = shown.map_err(|error| self.fail(unreadable, &error.to_string()))?;
+        if shown.code() != Some(0) {
+            let why = format!("{} show ended with {}. {}", engine.program, shown.status, shown.tail.join("\n"));
+            return Err(self.fail(unreadable, why.trim_end()));
+        }
+        let text = self.redactor.clean(&String::from_utf8_lossy(&shown.kept)).into_owned();
         let file =
             std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
         let report = self.report.plan.clone().unwrap_or_default();
@@ -169,25 +210,30 @@ impl Play {
         if read.code() != Some(0) {
             return Err(self.failed(engine, Stage::Outputs, &read).await);
         }
-        let outputs = serde_json::from_slice(&read.kept);
-        self.outputs = Some(outputs.map_err(|error| self.fail("The outputs are not understood", &error.to_string()))?);
+        let outputs: Result<OutputValues, _> = serde_json::from_slice(&read.kept);
+        let outputs = outputs.map_err(|error| self.fail("The outputs are not understood", &error.to_string()))?;
+        for name in outputs.keys().filter(|name| !is_key(name)) {
+            let detail =
+                "The keys of a Secret have at most 253 letters A to Z, digits, '-' and '_'. Rename the output.";
+            let summary = format!("The output {name} is left out of the Secret: no key can be called so");
+            self.say(Severity::Warning, &summary, Some(detail));
+        }
+        self.outputs = Some(outputs);
         self.report.stage = Stage::Done;
         Ok(())
     }
 }
 
-/// What differs from the state, and what the plan would change although the inputs are those that were applied.
+/// What differs from the state.
 fn drift(heard: &Heard) -> DriftReport {
-    let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
-    let planned = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
-    let all: Vec<ChangedResource> = heard.drifted.iter().chain(planned).cloned().collect();
-    DriftReport { count: count(&all), resources: first(&all) }
-}
-
-fn count(changes: &[ChangedResource]) -> i64 {
-    i64::try_from(changes.len()).unwrap_or(i64::MAX)
+    let count = i64::try_from(heard.drifted.len()).unwrap_or(i64::MAX);
+    DriftReport { count, resources: first(&heard.drifted) }
 }
 
 fn first(changes: &[ChangedResource]) -> Vec<ChangedResource> {
     changes.iter().take(NAMED_RESOURCES).cloned().collect()
+}
+
+fn resources(count: usize) -> String {
+    if count == 1 { "one resource".to_owned() } else { format!("{count} resources") }
 }
