@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
-use opcore::act::Done;
+use opcore::act::{Done, Outcome};
 use opcore::controller::{Wakes, Watches};
 use opcore::metrics::Metrics;
 use opcore::ownership::{OPERATOR_LABEL, OWNER_ANNOTATION};
@@ -18,7 +18,7 @@ use opcore::{Context, Decision, Error, Operator};
 use tokio::sync::OnceCell;
 
 use crate::api::v1alpha1::{Action, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
-use crate::decide::{class, decide, wants_turn};
+use crate::decide::{class, decide, refused, wants_turn};
 use crate::measures::Measures;
 use crate::observe::{self, Seen};
 use crate::render::{self, OPERATOR, Settings, Source};
@@ -50,16 +50,18 @@ struct Interests {
 }
 
 impl Interests {
-    /// From now on a workspace wants to hear of these, and of no others.
-    fn put(&mut self, key: &Key, interests: BTreeSet<Interest>) {
+    /// From now on a workspace wants to hear of these, and of no others. Answers what it no longer wants to hear of.
+    fn put(&mut self, key: &Key, interests: BTreeSet<Interest>) -> BTreeSet<Interest> {
         if self.by_workspace.get(key) == Some(&interests) {
-            return;
+            return BTreeSet::new();
         }
-        self.remove(key);
+        let mut before = self.remove(key);
+        before.retain(|interest| !interests.contains(interest));
         for interest in &interests {
             self.by_interest.entry((key.namespace.clone(), interest.clone())).or_default().insert(key.clone());
         }
         self.by_workspace.insert(key.clone(), interests);
+        before
     }
 
     /// A workspace wants to hear of nothing any more. Answers what it wanted to hear of.
@@ -130,6 +132,15 @@ impl Workspaces {
         }
     }
 
+    /// Those that a workspace depended on may wait for that to end.
+    fn wake_depended_on(&self, key: &Key, let_go: BTreeSet<Interest>) {
+        for interest in let_go {
+            if let Interest::Workspace(name) = interest {
+                self.wake(&Key { namespace: key.namespace.clone(), name });
+            }
+        }
+    }
+
     fn wake(&self, key: &Key) {
         if let Some(wakes) = self.wakes.get() {
             wakes.wake(key);
@@ -164,7 +175,8 @@ impl Operator for Workspaces {
         let sources =
             render::references(&workspace.spec).into_iter().map(|(source, name)| Interest::Source(source, name));
         let needed = workspace.spec.depends_on.iter().map(|needed| Interest::Workspace(needed.name.clone()));
-        lock(&self.interests).put(&key, sources.chain(needed).collect());
+        let let_go = lock(&self.interests).put(&key, sources.chain(needed).collect());
+        self.wake_depended_on(&key, let_go);
 
         let now = context.now();
         let mut seen = observe::look(workspace, context.client(), now).await?;
@@ -192,6 +204,8 @@ impl Operator for Workspaces {
         if done.failure.is_some() || (begins && done.refusal().is_some()) {
             // What a run needs was not written: it has not begun.
             *status = workspace.status.clone().unwrap_or_default();
+        } else if let Some(refusal) = done.refusal().filter(|_| !has_job(status, done)) {
+            refused(status, refusal, now);
         }
         if let Some(measures) = &self.measures {
             measures.show(&key, workspace.status.as_ref(), status, now);
@@ -210,13 +224,20 @@ impl Operator for Workspaces {
             measures.forget(key);
         }
         let interests = lock(&self.interests).remove(key);
-        // Those that it depended on may wait for its end.
-        for interest in interests {
-            if let Interest::Workspace(name) = interest {
-                self.wake(&Key { namespace: key.namespace.clone(), name });
-            }
-        }
+        self.wake_depended_on(key, interests);
     }
+}
+
+/// Whether the Job of the run is known to exist, if only since now.
+fn has_job(status: &TerraformWorkspaceStatus, done: &Done) -> bool {
+    let Some(run) = &status.run else { return false };
+    let made = |outcome: &Outcome| match outcome {
+        Outcome::Applied { object, .. } => {
+            object.name_any() == run.job && object.types.as_ref().is_some_and(|t| t.kind == "Job")
+        }
+        _ => false,
+    };
+    run.job_uid.is_some() || done.outcomes.iter().any(made)
 }
 
 /// The workspace that something was made for.

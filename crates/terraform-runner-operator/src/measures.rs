@@ -13,7 +13,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
-use crate::api::v1alpha1::{TerraformWorkspaceStatus, WorkspacePhase};
+use crate::api::v1alpha1::{DriftStatus, TerraformWorkspaceStatus, WorkspacePhase};
 use crate::slots::{Class, Slots};
 
 /// Runs that are over.
@@ -143,7 +143,7 @@ impl Measures {
         }
         self.failures.with_label_values(&[namespace, name]).set(new.failures.into());
         // A comparison that failed does not say that nothing differs any more.
-        let known = new.drift.as_ref().filter(|drift| drift.summary != "Unknown");
+        let known = new.drift.as_ref().filter(|drift| drift.summary != DriftStatus::UNKNOWN);
         if known.is_some() || new.drift.is_none() {
             self.drifted.with_label_values(&[namespace, name]).set(known.map_or(0, |drift| drift.count));
         }

@@ -15,7 +15,7 @@ use opcore::duration::Span;
 use opcore::ownership::OWNER_LABEL;
 use opcore::plan::Target;
 
-use crate::api::v1alpha1::{TerraformWorkspace, WorkspacePhase};
+use crate::api::v1alpha1::{LockStatus, TerraformWorkspace, WorkspacePhase};
 use crate::render::{self, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Source};
 use crate::run::names::Names;
 use crate::run::report::{OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
@@ -28,8 +28,8 @@ pub struct Seen {
     pub inputs: Result<Inputs, Problem>,
     /// Its Jobs.
     pub jobs: Vec<JobSeen>,
-    /// Why the pod of the run that is under way does not start, if it does not.
-    pub pod_trouble: Option<String>,
+    /// The pod of the run that is under way.
+    pub pod: PodSeen,
     /// What the last run told.
     pub report: Option<Report>,
     /// The outputs, as last told.
@@ -61,6 +61,20 @@ pub struct JobSeen {
     pub ended: Option<JobEnd>,
     /// Whether it is being deleted.
     pub deleting: bool,
+}
+
+/// The pod of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PodSeen {
+    /// There is none.
+    #[default]
+    None,
+    /// It is on its way.
+    Starting,
+    /// It does not start, for this reason.
+    Stuck(String),
+    /// Terraform runs in it, or has.
+    Started,
 }
 
 /// How a Job ended.
@@ -100,6 +114,13 @@ pub struct LockSeen {
     pub is_alive: bool,
 }
 
+impl LockSeen {
+    /// Which lock it is, exactly: who holds it, and since when.
+    pub fn words(&self) -> String {
+        LockStatus { holder: self.holder.clone(), since: self.since }.words()
+    }
+}
+
 impl Seen {
     /// The Job of this name.
     pub fn job(&self, name: &str) -> Option<&JobSeen> {
@@ -126,8 +147,8 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
     let reading = Reading { client: client.clone(), namespace, names, uid: workspace.uid().unwrap_or_default() };
     // What a run leaves behind is read after its Job: a Job that is over has told everything.
     let jobs = reading.jobs().await?;
-    let under_way = workspace.status.iter().filter_map(|status| status.run.as_ref()).any(|run| !run.is_over());
-    let pods: OptionFuture<_> = under_way.then(|| reading.pods()).into();
+    let run = workspace.status.as_ref().and_then(|status| status.run.as_ref()).filter(|run| !run.is_over());
+    let pods: OptionFuture<_> = run.map(|_| reading.pods()).into();
     let references = render::references(&workspace.spec);
     let (sources, parts, lease, pods, dependencies) = futures::try_join!(
         try_join_all(references.into_iter().map(|reference| reading.source(reference))),
@@ -154,7 +175,7 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
     Ok(Seen {
         inputs: render::inputs(&workspace.spec, &sources),
         jobs,
-        pod_trouble: pods.iter().flatten().find_map(trouble),
+        pod: run.map(|run| pod_seen(pods.iter().flatten(), &run.job)).unwrap_or_default(),
         report,
         outputs,
         parts,
@@ -256,26 +277,26 @@ impl Reading {
                 Some(_) => Some(format!("TerraformWorkspace {} to be ready", needed.name)),
             }
         });
+        let circle = circle(&name, &all);
+        // In a circle nobody is first: those in it would wait for each other for ever.
+        let beside = |other: &str| circle.as_ref().is_some_and(|path| path.iter().any(|name| name == other));
+        let dependants = all.iter().filter(|other| needs(other)).map(ResourceExt::name_any);
         Ok(Dependencies {
             waits_for: lacks.collect(),
-            circle: circle(&name, &all),
-            dependants: all
-                .iter()
-                .filter(|other| needs(other) && other.name_any() != name)
-                .map(ResourceExt::name_any)
-                .collect(),
+            dependants: dependants.filter(|other| *other != name && !beside(other)).collect(),
+            circle: circle.map(|path| path.join(" → ")),
         })
     }
 }
 
-/// The circle of workspaces that this one is in.
-fn circle(name: &str, all: &[TerraformWorkspace]) -> Option<String> {
+/// The circle of workspaces that this one is in: from one of them back to it.
+fn circle(name: &str, all: &[TerraformWorkspace]) -> Option<Vec<String>> {
     let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
     let edges = all.iter().zip(&names).map(|(workspace, name)| {
         (name.as_str(), workspace.spec.depends_on.iter().map(|needed| needed.name.as_str()).collect())
     });
     let path = opcore::graph::cycle(&edges.collect())?;
-    path.contains(&name).then(|| path.join(" → "))
+    path.contains(&name).then(|| path.into_iter().map(str::to_owned).collect())
 }
 
 fn is_ready(workspace: &TerraformWorkspace) -> bool {
@@ -340,6 +361,30 @@ fn lock_seen(lease: &Lease, now: Timestamp) -> Option<LockSeen> {
 fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The pod of the run with this Job, of which there may have been several: what counts is whether any has started.
+fn pod_seen<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> PodSeen {
+    let of_run = |pod: &&Pod| pod.owner_references().iter().any(|owner| owner.kind == "Job" && owner.name == job);
+    let pods: Vec<&Pod> = pods.filter(of_run).collect();
+    if pods.iter().any(|pod| has_started(pod)) {
+        return PodSeen::Started;
+    }
+    match pods.iter().find_map(|pod| trouble(pod)) {
+        Some(trouble) => PodSeen::Stuck(trouble),
+        None if pods.is_empty() => PodSeen::None,
+        None => PodSeen::Starting,
+    }
+}
+
+/// Whether the container in which Terraform runs has ever run.
+fn has_started(pod: &Pod) -> bool {
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let ran = |container: &ContainerStatus| {
+        let states = [container.state.as_ref(), container.last_state.as_ref()];
+        states.into_iter().flatten().any(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    has_ended(pod) || containers.into_iter().any(ran)
 }
 
 /// Why a pod does not start, if it does not.

@@ -52,8 +52,10 @@ impl Slots {
             return true;
         }
         let check = class == Class::Check;
-        if !ledger.waiting.iter().any(|(waiting, _)| waiting == key) {
-            ledger.waiting.push_back((key.clone(), check));
+        match ledger.waiting.iter_mut().find(|(waiting, _)| waiting == key) {
+            // It may want something else by now.
+            Some((_, is_check)) => *is_check = check,
+            None => ledger.waiting.push_back((key.clone(), check)),
         }
         if ledger.next(self.limits).contains(key) {
             ledger.begin(key, check);

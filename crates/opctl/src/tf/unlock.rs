@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use kube::ResourceExt;
 use serde_json::Value;
-use terraform_runner_operator::api::v1alpha1::{TerraformWorkspace, UNLOCK_ANNOTATION};
+use terraform_runner_operator::api::v1alpha1::{LockStatus, TerraformWorkspace, UNLOCK_ANNOTATION};
 use terraform_runner_operator::store::lock::{self, Holder};
 
 use super::Which;
@@ -47,11 +47,13 @@ pub(super) async fn unlock(workspaces: &Workspaces, flags: &Flags) -> anyhow::Re
         bail!("Nothing was done: the lock of the state of TerraformWorkspace {name} stays.");
     }
     let blocks = workspace.status.as_ref().is_some_and(|status| status.lock.is_some());
-    let change = |_: &TerraformWorkspace| Ok(vec![(UNLOCK_ANNOTATION, Some(holder.pod.clone()))]);
+    // This very lock: the same holder's next one is to stay.
+    let request = LockStatus { holder: holder.pod.clone(), since: holder.since }.words();
+    let change = |_: &TerraformWorkspace| Ok(vec![(UNLOCK_ANNOTATION, Some(request.clone()))]);
     let fulfilled = |workspace: &TerraformWorkspace| {
         let Some(status) = &workspace.status else { return false };
         // A lock that keeps no run from starting is taken away when one is to start.
-        !blocks || (status.handled.unlock.as_ref() == Some(&holder.pod) && status.lock.is_none())
+        !blocks || (status.handled.unlock.as_ref() == Some(&request) && status.lock.is_none())
     };
     if let Some(after) = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await? {
         let done =

@@ -39,6 +39,22 @@ pub(super) fn take_in(
         return reported(workspace, run, report, seen, status, now);
     }
     let names = render::names(workspace);
+    let ends = workspace.metadata.deletion_timestamp.is_some() && run.action != Action::Destroy;
+    let never_began = match job {
+        None if run.job_uid.is_none() && ends => Some("The workspace was deleted before its Job was made"),
+        // A state that came since says that its pod did start.
+        None if run.given_up && (run.previous_inputs.is_some() || !seen.has_state(&names)) => {
+            Some("Its pod did not start before nobody wanted it any more, and its Job was deleted")
+        }
+        _ => None,
+    };
+    if let Some(why) = never_began {
+        let run = run.clone();
+        not_begun(run, why.to_owned(), Outcome::Interrupted, status, now);
+        // Not for any fault of what comes next.
+        (status.failures, status.retry_at) = (0, None);
+        return None;
+    }
     let why = match job {
         Some(job) => job.ended.as_ref().map(|end| match end {
             JobEnd::Failed(failure) => format!("Its Job failed without a report ({failure})"),
@@ -51,10 +67,33 @@ pub(super) fn take_in(
         None => None,
     }?;
     let run = run.clone();
+    spend(&run, status);
     let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
     status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
     finish(run, Outcome::Lost, status, now);
     None
+}
+
+/// A run ended before anything of it began.
+pub(super) fn not_begun(
+    run: Run,
+    why: String,
+    outcome: Outcome,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) {
+    if run.action == Action::Apply {
+        status.begun_inputs.clone_from(&run.previous_inputs);
+    }
+    status.diagnostics = vec![Diagnostic { summary: why, ..Diagnostic::default() }];
+    finish(run, outcome, status, now);
+}
+
+/// An approved plan is spent, however its run ended.
+fn spend(run: &Run, status: &mut TerraformWorkspaceStatus) {
+    if let Some(plan) = status.plan.as_mut().filter(|_| run.plan.is_some()) {
+        plan.needs_approval = false;
+    }
 }
 
 fn reported(
@@ -65,9 +104,14 @@ fn reported(
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Option<Note> {
-    let outcome = report.outcome;
+    let unverified = run.action == Action::Destroy && report.outcome == Outcome::Destroyed && !report.empty;
+    let outcome = if unverified { Outcome::Failed } else { report.outcome };
     if run.action != Action::Check || !outcome.is_good() {
         status.diagnostics.clone_from(&report.diagnostics);
+    }
+    if unverified {
+        let summary = "Terraform ended its destroy, but that nothing is left could not be verified".to_owned();
+        status.diagnostics.insert(0, Diagnostic { summary, ..Diagnostic::default() });
     }
     if let Some(state) = &report.state {
         status.state = Some(StateStatus {
@@ -94,10 +138,7 @@ fn reported(
         (_, Outcome::Planned) => status.plan = Some(plan(&run, report, now, true)),
         (_, Outcome::Checked) => status.drift = Some(drift(report, true, now)),
         _ => {
-            // An approved plan is spent, however its run ended.
-            if let Some(plan) = status.plan.as_mut().filter(|_| run.plan.is_some()) {
-                plan.needs_approval = false;
-            }
+            spend(&run, status);
         }
     }
     let applied_nothing = match outcome {
@@ -133,8 +174,12 @@ fn finish(mut run: Run, outcome: Outcome, status: &mut TerraformWorkspaceStatus,
         }
     } else if run.action == Action::Check {
         // Whether anything differs is not known; the next comparison is due at its usual time.
-        status.drift =
-            Some(DriftStatus { checked_at: now, count: 0, summary: "Unknown".to_owned(), resources: Vec::new() });
+        status.drift = Some(DriftStatus {
+            checked_at: now,
+            count: 0,
+            summary: DriftStatus::UNKNOWN.to_owned(),
+            resources: Vec::new(),
+        });
     } else {
         let pause = RETRY_AFTER.scaled(2f64.powi(status.failures.min(16))).min(LONGEST_RETRY);
         status.failures = status.failures.saturating_add(1);

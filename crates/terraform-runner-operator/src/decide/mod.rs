@@ -17,13 +17,16 @@ mod tidy;
 mod want;
 
 use jiff::Timestamp;
+use opcore::act::{Refusal, RefusalReason};
 use opcore::conditions::Summary;
 use opcore::finalizer::{self, Phase};
 use opcore::operator::Note;
 use opcore::{Decision, Next, Plan, Write};
 
-use crate::api::v1alpha1::{Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
-use crate::observe::Seen;
+use crate::api::v1alpha1::{
+    Action, FINALIZER, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+};
+use crate::observe::{PodSeen, Seen};
 use crate::render::{self, Settings};
 use crate::run::names::Names;
 use crate::slots::Class;
@@ -81,10 +84,14 @@ fn keep_applied(
     let mut status = workspace.status.clone().unwrap_or_default();
     let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
     want::heed(workspace, &mut status);
+    want::forget(workspace, seen, &mut status);
     let mut writes = Plan::new();
     let mut standing = match want::want(workspace, seen, &status, now) {
         Want::Nothing(standing) => {
             writes = make_job(workspace, seen, &status, settings);
+            if is_outdated(workspace, seen, &status) {
+                writes.together(given_up(workspace, seen, &mut status));
+            }
             standing
         }
         Want::Run(wish) => {
@@ -137,16 +144,44 @@ fn begin(
         inputs: wish.inputs.clone(),
         plan: wish.plan.clone(),
         previous_inputs: status.begun_inputs.clone(),
+        generation: workspace.metadata.generation,
         started_at: now,
         job_uid: None,
+        given_up: false,
         finished_at: None,
         outcome: None,
     });
     if wish.action == Action::Apply {
         status.begun_inputs = Some(wish.inputs.clone());
+        status.begun_backend = Some(render::backend_digest(&workspace.spec));
     }
     (status.retry_at, status.lock) = (None, None);
     status.handled.replan = want::replan(workspace).map(str::to_owned);
+}
+
+/// Whether the run that is under way is of a spec, or of inputs, that nobody wants any more.
+fn is_outdated(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWorkspaceStatus) -> bool {
+    status.run.as_ref().is_some_and(|run| {
+        let other_inputs = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
+        other_inputs || run.generation.is_some_and(|of| workspace.metadata.generation != Some(of))
+    })
+}
+
+/// Deletes the Job of a run whose pod has not started. That it has not is published first: afterwards nobody could tell.
+fn given_up(workspace: &TerraformWorkspace, seen: &Seen, status: &mut TerraformWorkspaceStatus) -> Option<Write> {
+    let run = status.run.as_mut().filter(|run| !run.is_over())?;
+    let job = seen.job(&run.job).filter(|job| job.ended.is_none() && !job.deleting)?;
+    let published = workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| run.given_up);
+    run.given_up = matches!(seen.pod, PodSeen::None | PodSeen::Stuck(_));
+    (published && run.given_up).then(|| tidy::delete(job.target.clone()))
+}
+
+/// The Job of a run that is published was refused: the run is over before it began, and whoever waits has its turn.
+pub(crate) fn refused(status: &mut TerraformWorkspaceStatus, refusal: &Refusal, now: Timestamp) {
+    let lasts = !matches!(refusal.reason, RefusalReason::Terminating | RefusalReason::NotServed);
+    if let Some(run) = status.run.clone().filter(|run| lasts && !run.is_over() && run.job_uid.is_none()) {
+        ended::not_begun(run, refusal.message.clone(), Outcome::Failed, status, whole(now));
+    }
 }
 
 /// Makes the Job of a run that is published and has none.
@@ -180,8 +215,8 @@ fn places(workspace: &TerraformWorkspace, seen: &Seen) -> usize {
 /// Something stands in the way of a run.
 fn stopped(obstacle: Obstacle, status: &mut TerraformWorkspaceStatus, writes: &mut Plan) -> Standing {
     status.lock = obstacle.lock;
-    if let Some(holder) = obstacle.unlocked {
-        status.handled.unlock = Some(holder);
+    if let Some(request) = obstacle.unlocked {
+        status.handled.unlock = Some(request);
     }
     writes.together(obstacle.write);
     obstacle.standing

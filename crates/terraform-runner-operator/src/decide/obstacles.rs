@@ -15,7 +15,7 @@ pub(super) struct Obstacle {
     pub standing: Standing,
     /// Who holds the lock, if that is it.
     pub lock: Option<LockStatus>,
-    /// The holder whose lock is taken away.
+    /// The request by which the lock is taken away.
     pub unlocked: Option<String>,
     /// What helps against it.
     pub write: Option<Write>,
@@ -45,7 +45,11 @@ pub(super) fn obstacle(workspace: &TerraformWorkspace, seen: &Seen, wish: &Wish,
 
 /// A lock is taken away when its holder is gone and its time is up, or when a person says so.
 fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Obstacle {
-    let asked = annotation(workspace, UNLOCK_ANNOTATION) == Some(&lock.holder);
+    let handled = workspace.status.as_ref().and_then(|status| status.handled.unlock.as_deref());
+    // A request names the very lock, or its holder, whose next lock then needs another request.
+    let request = annotation(workspace, UNLOCK_ANNOTATION);
+    let names_lock = lock.since.is_some() && request == Some(&lock.words());
+    let asked = names_lock || (request == Some(&lock.holder) && request != handled);
     let expired = lock.expires_at.is_some_and(|at| at <= now);
     let abandoned = expired && !lock.is_alive;
     let delete = || Delete {
@@ -67,7 +71,7 @@ fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Ob
         standing: Standing::new(WorkspacePhase::Pending, Summary::reconciling("StateLocked", message))
             .until(lock.expires_at.filter(|at| *at > now)),
         lock: Some(LockStatus { holder: lock.holder.clone(), since: lock.since }),
-        unlocked: asked.then(|| lock.holder.clone()),
+        unlocked: request.filter(|_| asked).map(str::to_owned),
         write: (asked || abandoned).then(|| Write::Delete(delete())),
     }
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use opcore::conditions::{self, New};
 
 use super::want::Standing;
-use crate::api::v1alpha1::{TerraformWorkspace, TerraformWorkspaceStatus};
+use crate::api::v1alpha1::{DriftStatus, TerraformWorkspace, TerraformWorkspaceStatus};
 
 /// Whether reality was found to differ from the state.
 const DRIFTED: &str = "Drifted";
@@ -25,13 +25,15 @@ pub(super) fn describe(
     } else {
         standing.summary.write(status, generation, now);
     }
-    match status.drift.as_ref().filter(|drift| drift.count > 0) {
-        Some(drift) => {
+    match &status.drift {
+        // A comparison that failed does not say that nothing differs any more.
+        Some(drift) if drift.summary == DriftStatus::UNKNOWN => {}
+        Some(drift) if drift.count > 0 => {
             let named: Vec<&str> = drift.resources.iter().take(5).map(|changed| changed.address.as_str()).collect();
             let message = format!("Reality differs from the state in {}: {}.", drift.summary, named.join(", "));
             let new = New { kind: DRIFTED, status: "True", reason: "RealityDiffers", message: &message };
             conditions::set(&mut status.conditions, new, generation, now);
         }
-        None => conditions::remove(&mut status.conditions, DRIFTED),
+        _ => conditions::remove(&mut status.conditions, DRIFTED),
     }
 }

@@ -10,7 +10,7 @@ use opcore::{Decision, Next, Plan, Write};
 
 use super::obstacles;
 use super::want::{self, Standing, Wish};
-use super::{begin, ended, make_job, stopped, tidy};
+use super::{begin, ended, given_up, make_job, stopped, tidy};
 use crate::api::v1alpha1::{
     Action, DeletionPolicy, FINALIZER, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
@@ -25,6 +25,9 @@ const RUNS: &str = "runs";
 const DESTROY: &str = "destroy";
 /// What is kept of it goes.
 const RECORDS: &str = "records";
+
+/// So often a destroy may be held up, by a lock or a lost node, before `Force` gives it up.
+const HELD_UP: i32 = 5;
 
 pub(super) fn tear_down(
     workspace: &TerraformWorkspace,
@@ -51,6 +54,7 @@ pub(super) fn tear_down(
     let mut obstacle: Option<Standing> = None;
     if progress.acts(RUNS) {
         writes.together(scene.cancelled());
+        writes.together(given_up(workspace, seen, &mut status));
     }
     if progress.acts(DESTROY) {
         match scene.wish() {
@@ -61,7 +65,9 @@ pub(super) fn tear_down(
             None => writes = make_job(workspace, seen, &status, settings),
         }
     }
-    if progress.acts(RECORDS) {
+    if !progress.acts(RECORDS) {
+        writes.together(tidy::leftovers(workspace, seen, &status));
+    } else {
         writes.together(scene.records().into_iter().cloned().map(tidy::delete));
     }
     if progress.state == State::Released {
@@ -166,11 +172,28 @@ impl Scene<'_> {
             DeletionPolicy::Destroy => false,
             DeletionPolicy::Force => {
                 let idle = self.status.run.as_ref().is_none_or(Run::is_over);
-                let tried = self.status.run.as_ref().is_some_and(|run| run.action == Action::Destroy);
                 let suspended = want::suspended(self.workspace).is_some();
-                idle && ((tried && self.status.failures > 0) || (self.hindrance().is_some() && !suspended))
+                idle && (self.cannot_be_destroyed() || (self.hindrance().is_some() && !suspended))
             }
         }
+    }
+
+    /// A destroy failed, and not because it was held up: that is tried again, some times.
+    fn cannot_be_destroyed(&self) -> bool {
+        let run = self.status.run.as_ref().filter(|run| run.action == Action::Destroy);
+        let outcome = run.and_then(|run| run.outcome);
+        let failures = self.status.failures;
+        failures > 0
+            && outcome.is_some()
+            && (matches!(outcome, Some(Outcome::Failed | Outcome::TimedOut)) || failures >= HELD_UP)
+    }
+
+    /// Whether the state is, or may be, in the cluster.
+    fn is_managed(&self) -> bool {
+        self.status
+            .begun_backend
+            .as_ref()
+            .map_or(self.workspace.spec.backend.custom.is_none(), |at| at == render::MANAGED)
     }
 
     /// Why a destroy cannot even begin.
@@ -185,7 +208,7 @@ impl Scene<'_> {
             let first = names.inputs_chunk(begun, 0);
             return Some(format!("Secret {first}, with the inputs that were applied, is gone. {way_out}"));
         }
-        if self.workspace.spec.backend.custom.is_none() && !self.seen.has_state(&names) {
+        if self.is_managed() && !self.seen.has_state(&names) {
             return Some(format!("An apply began, but there is no state: what it made is not known. {way_out}"));
         }
         want::suspended(self.workspace).map(|why| format!("Nothing is destroyed: {why}."))
@@ -218,7 +241,8 @@ impl Scene<'_> {
 
     /// What is kept of the workspace and goes with it: all of it, unless something that it made is left.
     fn records(&self) -> Vec<&Target> {
-        let leaves = !self.is_destroyed();
+        // What was destroyed from another backend is not what a state in the cluster tells of.
+        let leaves = !self.is_destroyed() || !self.is_managed();
         let names = render::names(self.workspace);
         let needed = |part: &PartSeen| {
             let name = &part.target.name;

@@ -6,10 +6,10 @@ use opcore::conditions::Summary;
 use opcore::duration::Span;
 
 use crate::api::v1alpha1::{
-    APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, DriftAction, Outcome, PlanStatus, REPLAN_ANNOTATION,
+    APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, DriftAction, Outcome, PlanStatus, REPLAN_ANNOTATION, Run,
     SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
-use crate::observe::Seen;
+use crate::observe::{PodSeen, Seen};
 use crate::render;
 use crate::run::names;
 
@@ -92,6 +92,22 @@ pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> 
     (annotation(workspace, SUSPEND_ANNOTATION) == Some("true")).then_some("it was suspended by annotation")
 }
 
+/// So long a Job may be without a pod before that is worth a word.
+const WITHOUT_POD: Span = Span::from_secs(10);
+
+/// What no longer holds, now that other inputs, or other wishes, are there: failures of what nobody wants any more, and
+/// differences that nobody looks for.
+pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Seen, status: &mut TerraformWorkspaceStatus) {
+    status.lock = None;
+    if workspace.spec.drift.action == DriftAction::Off {
+        status.drift = None;
+    }
+    let other = |run: &Run| run.is_over() && seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
+    if status.failures > 0 && status.run.as_ref().is_some_and(other) {
+        (status.failures, status.retry_at, status.diagnostics) = (0, None, Vec::new());
+    }
+}
+
 /// Takes down what a person said about the plan that waits.
 pub(super) fn heed(workspace: &TerraformWorkspace, status: &mut TerraformWorkspaceStatus) {
     if let Some(plan) = &mut status.plan
@@ -110,11 +126,7 @@ pub(super) fn want(
     now: Timestamp,
 ) -> Want {
     if let Some(run) = status.run.as_ref().filter(|run| !run.is_over()) {
-        let mut standing = Standing::running(status);
-        if let Some(trouble) = &seen.pod_trouble {
-            standing.summary = Summary::reconciling("PodNotStarting", format!("Job {}: {trouble}.", run.job));
-        }
-        return Want::Nothing(standing);
+        return Want::Nothing(with_pod(Standing::running(status), run, seen, now));
     }
     if let Some(why) = suspended(workspace) {
         let summary = Summary::reconciling("Suspended", format!("No run starts: {why}."));
@@ -142,7 +154,7 @@ pub(super) fn want(
     if asked_anew {
         return from_scratch();
     }
-    if let Some(standing) = state_is_gone(workspace, seen, status) {
+    if let Some(standing) = backend_changed(workspace, status).or_else(|| state_is_gone(workspace, seen, status)) {
         return Want::Nothing(standing);
     }
     if let Some(plan) = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs) {
@@ -155,7 +167,9 @@ pub(super) fn want(
             _ => from_scratch(),
         };
     }
-    let Some(applied) = status.last_applied.as_ref().filter(|applied| applied.hash == *inputs) else {
+    // Other inputs may have been applied in part since.
+    let is_whole = status.begun_inputs.as_ref().is_none_or(|begun| begun == inputs);
+    let Some(applied) = status.last_applied.as_ref().filter(|applied| applied.hash == *inputs && is_whole) else {
         return from_scratch();
     };
     let drift = workspace.spec.drift;
@@ -174,10 +188,41 @@ pub(super) fn want(
     Want::Nothing(ready(status).until(Some(due)))
 }
 
+/// A run is under way; why its pod does not start is told, if it does not.
+pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Seen, now: Timestamp) -> Standing {
+    let trouble = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
+        (PodSeen::Stuck(trouble), _) => trouble.clone(),
+        (PodSeen::None, Some(made_at)) => {
+            let late = WITHOUT_POD.after(made_at);
+            if late > now {
+                return standing.until(Some(late));
+            }
+            format!("it has no pod; kubectl describe job {} tells why", run.job)
+        }
+        _ => return standing,
+    };
+    standing.summary = Summary::reconciling("PodNotStarting", format!("Job {}: {trouble}.", run.job));
+    standing
+}
+
+/// The state would be looked for in another place than it was left in: whoever plans without it makes everything once more.
+fn backend_changed(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> Option<Standing> {
+    status.begun_inputs.as_ref()?;
+    let begun = status.begun_backend.as_ref().filter(|begun| **begun != render::backend_digest(&workspace.spec))?;
+    let was = if begun == render::MANAGED { "in the cluster" } else { "in another place" };
+    let message = format!(
+        "spec.backend changed, and the state is {was}: without it everything would be made once more. Change it back; or, once the state is moved by hand, go on: opctl tf replan {}.",
+        workspace.name_any()
+    );
+    Some(Standing::new(WorkspacePhase::Failed, Summary::stalled("BackendChanged", message)))
+}
+
 /// A state that there was is no longer there: whoever plans without it makes everything once more.
 fn state_is_gone(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWorkspaceStatus) -> Option<Standing> {
     let known = status.state.as_ref().filter(|_| workspace.spec.backend.custom.is_none())?;
-    if seen.has_state(&render::names(workspace)) {
+    // Whoever asked for a new plan knows: it was made without a state.
+    let planned = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && plan.serial == 0);
+    if planned || seen.has_state(&render::names(workspace)) {
         return None;
     }
     let message = format!(

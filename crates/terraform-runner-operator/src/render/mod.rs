@@ -1,11 +1,13 @@
 //! What a decision turns into: inputs, rights, Jobs, Secrets. Pure.
 
+mod backend;
 mod inputs;
 mod job;
 mod module;
 mod outputs;
 mod rights;
 
+pub use backend::{MANAGED, backend_digest};
 pub use inputs::{Found, Inputs, Problem, Reference, Source, Sources, input_secrets, inputs, references};
 pub use job::{Settings, job};
 pub use module::{builtin, fill};

@@ -78,7 +78,12 @@ where
     async fn observe(&self, object: &K, context: &Context) -> Result<Seen, Error> {
         let namespace = object.namespace().unwrap_or_default();
         let workspaces: Api<TerraformWorkspace> = Api::namespaced(context.client().clone(), &namespace);
-        let workspace = workspaces.get_opt(&workspace_name(object)).await?;
+        // One of the same name that somebody else made is none of ours: neither shown nor deleted.
+        let ours = |workspace: &TerraformWorkspace| {
+            let mut owners = workspace.owner_references().iter().filter(|owner| owner.controller == Some(true));
+            owners.any(|owner| Some(&owner.uid) == object.meta().uid.as_ref())
+        };
+        let workspace = workspaces.get_opt(&workspace_name(object)).await?.filter(ours);
         let told = workspace.as_ref().and_then(|workspace| workspace.status.as_ref()?.outputs_secret.clone());
         let mut outputs = BTreeMap::new();
         if let Some(name) = told {

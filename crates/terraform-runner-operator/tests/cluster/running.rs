@@ -157,6 +157,41 @@ async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_told(
     }
     let message = stage.says("c", "DependencyCycle").await;
     assert!(message.contains("a → b → c → a"), "{message}");
+    // Nobody in a circle is first: it can be deleted all the same.
+    for name in ["a", "b", "c"] {
+        stage.delete(name).await;
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_workspace_goes_the_moment_nobody_depends_on_it_any_more() {
+    let stage = Stage::new("depends").await;
+    let running = stage.start();
+    stage.write("net", json!({})).await;
+    stage.write("app", json!({ "dependsOn": [{ "name": "net" }] })).await;
+    let uid = stage.ready("net").await.uid().unwrap();
+    stage.ready("app").await;
+    stage.workspaces().delete("net", &DeleteParams::default()).await.unwrap();
+    stage.says("net", "TeardownBlocked").await;
+    stage.write("app", json!({})).await;
+    crate::stage::gone(&stage.workspaces(), "net", &uid).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_refused_is_told_holds_up_nobody_and_does_not_keep_its_workspace() {
+    let stage = Stage::new("refused").await;
+    let running = stage.start_on(stage.config.clone(), Limits { runs: 1, checks: 1 });
+    let toleration = json!([{ "key": "no such key!", "operator": "Exists" }]);
+    let template = json!({ "podTemplate": { "spec": { "tolerations": toleration } } });
+    stage.write("odd", json!({ "runner": template })).await;
+    let message = stage.says("odd", "Invalid").await;
+    assert!(message.contains("tolerations"), "{message}");
+    // There is one turn, and it is free.
+    stage.write("net", json!({})).await;
+    stage.ready("net").await;
+    stage.delete("odd").await;
     running.stop().await;
 }
 

@@ -119,3 +119,28 @@ async fn a_simple_resource_tells_what_becomes_of_its_workspace() {
     running.stop().await;
     engine.stop().await;
 }
+
+#[tokio::test]
+async fn a_workspace_of_someone_else_is_neither_shown_nor_deleted() {
+    let stage = Stage::new("foreign").await;
+    let (engine, running) = (stage.start(), start::<SimpleResource>(&stage));
+    stage.write("sample-simple", json!({ "variables": { "size": 1 } })).await;
+    stage.ready("sample-simple").await;
+    let resources = stage.of::<SimpleResource>();
+    let sample = json!({
+        "apiVersion": "infra.opr8r/v1alpha1", "kind": "SimpleResource", "metadata": { "name": "sample" },
+        "spec": { "length": 16 },
+    });
+    resources.patch("sample", &PatchParams::apply("tests"), &Patch::Apply(&sample)).await.unwrap();
+    let refused = |resource: &SimpleResource| {
+        let conditions = resource.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|condition| condition.reason == "OwnedByAnother")
+    };
+    let resource = eventually(&resources, "sample", "refused", refused).await;
+    assert_eq!(resource.status.as_ref().unwrap().phase, WorkspacePhase::Pending);
+    resources.delete("sample", &DeleteParams::default()).await.unwrap();
+    gone(&resources, "sample", &resource.uid().unwrap()).await;
+    stage.ready("sample-simple").await;
+    running.stop().await;
+    engine.stop().await;
+}

@@ -14,7 +14,8 @@ pub const APPROVE_ANNOTATION: &str = "infra.opr8r/approve";
 pub const DISCARD_ANNOTATION: &str = "infra.opr8r/discard";
 /// Asks for a new plan, whatever was decided about the last one. A new value is a new request.
 pub const REPLAN_ANNOTATION: &str = "infra.opr8r/replan";
-/// Takes the lock away from the holder of this name, as `status.lock.holder` tells it.
+/// Takes a lock away: `HOLDER since TIME`, as `status.lock` tells them, or `HOLDER` alone. It is done once: the same
+/// holder's next lock needs another request.
 pub const UNLOCK_ANNOTATION: &str = "infra.opr8r/unlock";
 /// `"true"`: start no further run, as long as it is there.
 pub const SUSPEND_ANNOTATION: &str = "infra.opr8r/suspended";

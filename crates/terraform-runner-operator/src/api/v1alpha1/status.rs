@@ -25,6 +25,9 @@ pub struct TerraformWorkspaceStatus {
     /// The inputs with which an apply last began, if one ever did: what a destroy works from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begun_inputs: Option<String>,
+    /// Where the state was when an apply last began: `managed`, or a digest of the settings of a custom backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun_backend: Option<String>,
     /// What the last comparison with reality found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftStatus>,
@@ -133,11 +136,17 @@ pub struct Run {
     /// The inputs with which an apply had begun before it, if one had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_inputs: Option<String>,
+    /// The generation of the spec that it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
     /// When it was decided on.
     pub started_at: Timestamp,
     /// The UID of its Job, once that is known to exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_uid: Option<String>,
+    /// Whether its pod had not started when nobody waited for it any more: then its Job is deleted, and nothing was done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
     /// When it was over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
@@ -243,6 +252,11 @@ pub struct DriftStatus {
     pub resources: Vec<ChangedResource>,
 }
 
+impl DriftStatus {
+    /// The summary of a comparison that failed.
+    pub const UNKNOWN: &str = "Unknown";
+}
+
 /// A resource and what happened, or happens, to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -286,6 +300,16 @@ pub struct LockStatus {
     /// Since when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+}
+
+impl LockStatus {
+    /// Which lock it is, exactly, as a request to take it away names it: `HOLDER since TIME`.
+    pub fn words(&self) -> String {
+        match self.since {
+            Some(since) => format!("{} since {since}", self.holder),
+            None => self.holder.clone(),
+        }
+    }
 }
 
 /// Something that Terraform, or the runner, has to say.
@@ -343,7 +367,7 @@ pub struct Handled {
     /// The last request for a new plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replan: Option<String>,
-    /// The last holder whose lock was taken away.
+    /// The last request to take a lock away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlock: Option<String>,
 }

@@ -1,5 +1,7 @@
 //! A workspace's way, pass by pass, with what a cluster would answer written down.
 
+mod recovering;
+
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +14,7 @@ use super::{decide, wants_turn};
 use crate::api::v1alpha1::{
     Action, ChangedResource, Diagnostic, FINALIZER, Outcome, TerraformWorkspace, WorkspacePhase,
 };
-use crate::observe::{JobEnd, JobSeen, LockSeen, PartSeen, Seen};
+use crate::observe::{JobEnd, JobSeen, LockSeen, PartSeen, PodSeen, Seen};
 use crate::render::{self, Settings, Sources};
 use crate::run::report::{DriftReport, OutputValue, PlanReport, Report, Stage, StateReport};
 use crate::slots::Class;
@@ -41,7 +43,7 @@ impl Play {
         let seen = Seen {
             inputs,
             jobs: Vec::new(),
-            pod_trouble: None,
+            pod: PodSeen::Started,
             report: None,
             outputs: None,
             parts: Vec::new(),

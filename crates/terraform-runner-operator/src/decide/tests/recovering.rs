@@ -1,0 +1,249 @@
+//! What went wrong half-way, and ends all the same.
+
+use opcore::act::{Refusal, RefusalReason};
+use serde_json::json;
+
+use super::{Play, lock};
+use crate::api::v1alpha1::{Action, FINALIZER, Outcome, WorkspacePhase};
+use crate::decide::refused;
+use crate::observe::PodSeen;
+use crate::run::report::Stage;
+
+/// Whether a deletion that was just begun ends without anything that comes from outside.
+fn goes(play: &mut Play) -> bool {
+    play.settle().last() == Some(&format!("remove finalizer {FINALIZER}"))
+}
+
+#[test]
+fn a_lost_run_of_an_approved_plan_is_not_repeated_without_a_new_approval() {
+    let mut play = Play::simple().with("approval", json!("Manual"));
+    play.settle();
+    play.ends(Outcome::Planned, |_| {}).settle();
+    play.annotate("infra.opr8r/approve", "plan-1").settle();
+    play.seen.jobs.clear();
+    play.settle();
+    assert_eq!((play.run().number, play.reason().as_str()), (2, "RunLost"));
+    play.wait(11).settle();
+    assert_eq!((play.run().number, play.run().action), (3, Action::Plan), "what it did is not known: plan anew");
+}
+
+#[test]
+fn a_workspace_that_is_deleted_before_its_job_is_made_goes() {
+    let mut play = Play::simple();
+    play.pass();
+    assert_eq!(play.run().number, 1);
+    assert!(play.seen.jobs.is_empty());
+    play.delete();
+    assert!(goes(&mut play), "{}", play.message());
+}
+
+#[test]
+fn a_job_that_is_refused_ends_its_run_and_is_tried_again_later() {
+    let mut play = Play::simple();
+    play.pass();
+    let refusal = Refusal {
+        object: "Job infra/tf-network-1".to_owned(),
+        reason: RefusalReason::Forbidden,
+        message: "Job infra/tf-network-1 was refused: exceeded quota.".to_owned(),
+    };
+    let now = play.now;
+    refused(play.workspace.status.as_mut().unwrap(), &refusal, now);
+    assert_eq!(play.run().outcome, Some(Outcome::Failed));
+    assert_eq!(play.workspace.status.as_ref().unwrap().begun_inputs, None, "nothing was applied");
+    play.settle();
+    assert_eq!(play.reason(), "RunFailed");
+    assert!(play.message().contains("exceeded quota"), "{}", play.message());
+    play.wait(11).settle();
+    assert_eq!(play.run().number, 2);
+}
+
+#[test]
+fn a_run_whose_pod_does_not_start_is_told_and_given_up_when_the_spec_is_mended() {
+    let mut play = Play::simple();
+    play.settle();
+    play.seen.pod = PodSeen::Stuck("container terraform does not start: ErrImagePull".to_owned());
+    play.settle();
+    assert!(play.message().contains("ErrImagePull"), "{}", play.message());
+    assert_eq!((play.reason().as_str(), play.seen.jobs.len()), ("PodNotStarting", 1), "it may start yet");
+    play.workspace.metadata.generation = Some(2);
+    assert_eq!(play.pass(), [""; 0], "that it has not started is published first");
+    let writes = play.pass();
+    assert!(writes.iter().any(|write| write.starts_with("delete Job")), "{writes:?}");
+    play.seen.pod = PodSeen::None;
+    play.settle();
+    assert_eq!((play.run().number, play.phase()), (2, WorkspacePhase::Applying), "and at once");
+}
+
+#[test]
+fn a_run_whose_pod_has_started_goes_on_although_the_spec_changes() {
+    let mut play = Play::simple();
+    play.settle();
+    play.seen.pod = PodSeen::Stuck("it waits".to_owned());
+    play.workspace.metadata.generation = Some(2);
+    play.pass();
+    play.seen.pod = PodSeen::Started;
+    assert!(play.settle().is_empty());
+    assert_eq!((play.run().number, play.seen.jobs.len()), (1, 1));
+}
+
+#[test]
+fn a_workspace_whose_first_pod_never_started_goes_when_it_is_deleted() {
+    let mut play = Play::simple();
+    play.settle();
+    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
+    play.delete();
+    assert!(goes(&mut play), "{}", play.message());
+}
+
+#[test]
+fn a_job_without_a_pod_is_told_after_a_while() {
+    let mut play = Play::simple();
+    play.settle();
+    play.seen.pod = PodSeen::None;
+    play.settle();
+    assert_eq!(play.reason(), "Applying");
+    play.wait(11).settle();
+    assert!(play.message().contains("kubectl describe job"), "{}", play.message());
+}
+
+#[test]
+fn the_inputs_before_a_change_that_failed_half_way_are_applied_again() {
+    let mut play = Play::simple().applied();
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    play.ends(Outcome::Failed, |report| report.stage = Stage::Apply).settle();
+    play = play.with("variables", json!({}));
+    play.settle();
+    assert_eq!((play.run().number, play.run().action), (3, Action::Apply));
+    play.ends(Outcome::Applied, |_| {}).settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+}
+
+#[test]
+fn a_failure_of_inputs_that_nobody_wants_any_more_is_forgotten() {
+    let mut play = Play::simple().applied();
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    play.ends(Outcome::Failed, |_| {}).settle();
+    assert_eq!(play.workspace.status.as_ref().unwrap().failures, 1);
+    play = play.with("variables", json!({}));
+    play.settle();
+    let status = play.workspace.status.as_ref().unwrap();
+    assert_eq!((play.phase(), status.failures, status.diagnostics.len()), (WorkspacePhase::Ready, 0, 0));
+}
+
+#[test]
+fn another_backend_is_told_and_nothing_is_made_anew_unless_asked_for() {
+    let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
+    let mut play = Play::simple().applied();
+    play = play.with("backend", s3);
+    play.settle();
+    assert_eq!((play.reason().as_str(), play.run().number), ("BackendChanged", 1));
+    assert!(play.message().contains("spec.backend") && play.message().contains("replan"), "{}", play.message());
+    play.annotate("infra.opr8r/replan", "moved").settle();
+    assert_eq!(play.run().number, 2);
+    play.ends(Outcome::Applied, |report| report.state = None).settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+    // What a destroy there leaves untouched is what the state here tells of.
+    play.delete().settle();
+    play.ends(Outcome::Destroyed, |report| report.state = None);
+    assert!(goes(&mut play), "{}", play.message());
+    assert!(play.seen.parts.iter().any(|part| part.target.name.ends_with("-state")), "{:?}", play.seen.parts);
+}
+
+#[test]
+fn a_managed_backend_may_be_written_out_or_left_out() {
+    let mut play = Play::simple().applied();
+    play = play.with("backend", json!({ "managed": {} }));
+    play.settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+}
+
+#[test]
+fn a_plan_without_the_state_that_is_gone_can_be_approved() {
+    let mut play = Play::simple().with("approval", json!("Manual"));
+    play.settle();
+    play.ends(Outcome::Planned, |_| {}).settle();
+    play.annotate("infra.opr8r/approve", "plan-1").settle();
+    play.ends(Outcome::Applied, |_| {}).settle();
+    play.seen.parts.retain(|part| !part.target.name.contains("-state"));
+    play.settle();
+    assert_eq!(play.reason(), "StateMissing");
+    play.annotate("infra.opr8r/replan", "anew").settle();
+    play.ends(Outcome::Planned, |report| {
+        report.state = None;
+        report.plan.as_mut().unwrap().serial = 0;
+    });
+    play.settle();
+    assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval);
+}
+
+#[test]
+fn a_comparison_that_fails_leaves_what_was_known_of_drift_and_off_ends_it() {
+    let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
+    let drifted = |play: &Play| {
+        let status = play.workspace.status.as_ref().unwrap();
+        status.conditions.iter().any(|condition| condition.type_ == "Drifted" && condition.status == "True")
+    };
+    play.wait(700).settle();
+    play.ends(Outcome::Checked, |report| report.drift.count = 1).settle();
+    assert!(drifted(&play));
+    play.wait(700).settle();
+    play.ends(Outcome::Failed, |_| {}).settle();
+    assert!(drifted(&play), "nobody could look");
+    play = play.with("drift", json!({ "action": "Off" }));
+    play.settle();
+    assert!(!drifted(&play) && play.workspace.status.as_ref().unwrap().drift.is_none());
+}
+
+#[test]
+fn a_destroy_whose_end_is_not_verified_is_a_failed_one() {
+    let mut play = Play::simple().applied();
+    play.delete().settle();
+    play.ends(Outcome::Destroyed, |report| report.empty = false);
+    assert!(!goes(&mut play));
+    assert_eq!(play.reason(), "DestroyFailed");
+    assert!(play.message().contains("could not be verified"), "{}", play.message());
+    assert_eq!(play.run().number, 2, "it is not tried again at once");
+}
+
+#[test]
+fn force_does_not_give_up_what_was_only_held_up() {
+    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
+    play.delete().settle();
+    for _ in 0..4 {
+        play.ends(Outcome::Interrupted, |_| {});
+        assert!(!goes(&mut play), "a drained node is no reason to leave everything behind");
+        play.wait(3600).settle();
+    }
+    play.ends(Outcome::Interrupted, |_| {});
+    assert!(goes(&mut play), "{}", play.message());
+}
+
+#[test]
+fn jobs_of_destroys_that_failed_are_kept_by_count_too() {
+    let mut play = Play::simple().with("history", json!({ "failedJobs": 1 })).applied();
+    play.delete();
+    for _ in 0..4 {
+        play.settle();
+        play.ends(Outcome::Failed, |_| {}).settle();
+        play.wait(3600);
+    }
+    assert!(play.seen.jobs.len() <= 2, "{:?}", play.seen.jobs.len());
+}
+
+#[test]
+fn a_request_to_unlock_is_carried_out_once() {
+    let mut play = Play::simple();
+    play.seen.lock = Some(lock(true, 30));
+    play.annotate("infra.opr8r/unlock", "pod-1");
+    assert_eq!(play.pass(), ["delete Lease infra/lock"]);
+    play.seen.lock = Some(lock(true, 30));
+    assert_eq!(play.pass(), [""; 0], "its next lock is another one");
+    let mut next = lock(true, 30);
+    next.since = Some(play.now);
+    let exactly = next.words();
+    play.seen.lock = Some(next);
+    play.annotate("infra.opr8r/unlock", &exactly);
+    assert_eq!(play.pass(), ["delete Lease infra/lock"]);
+}
