@@ -264,18 +264,11 @@ mod tests {
 
     /// The spec of the pod of a run.
     fn pod_of(workspace: &TerraformWorkspace, action: Action, inputs: &str, chunks: usize) -> Value {
-        let run = Run {
-            number: 1,
-            job: names(workspace).job(1),
-            action,
-            inputs: inputs.to_owned(),
-            plan: None,
-            previous_inputs: None,
-            started_at: jiff::Timestamp::UNIX_EPOCH,
-            job_uid: None,
-            finished_at: None,
-            outcome: None,
-        };
+        let run = json!({
+            "number": 1, "job": names(workspace).job(1), "action": action, "inputs": inputs,
+            "startedAt": jiff::Timestamp::UNIX_EPOCH,
+        });
+        let run: Run = serde_json::from_value(run).unwrap();
         let settings = Settings { image: "tf-runner".to_owned(), pull_policy: "IfNotPresent".to_owned() };
         let labels = run_labels(workspace, action);
         let order = order(workspace, &run);
