@@ -4,15 +4,19 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use rustix::process::{Signal, kill_process, kill_process_group};
 use serde_json::json;
-use terraform_runner_operator::api::v1alpha1::{Action, Outcome};
+use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
 use terraform_runner_operator::store::lock;
 use terraform_runner_operator::store::state as states;
 
-use crate::{module, simple, workspace};
+use crate::{module, simple, workspace, workspace_of};
 
-#[tokio::test]
-async fn terraform_killed_in_mid_apply_is_reported_and_the_next_run_converges() {
-    let workspace = workspace("killed").await;
+with_both_engines!(
+    terraform_killed_in_mid_apply_is_reported_and_the_next_run_converges,
+    a_state_that_cannot_be_saved_is_rescued,
+);
+
+async fn terraform_killed_in_mid_apply_is_reported_and_the_next_run_converges(engine: Binary) {
+    let workspace = workspace_of(engine, "killed").await;
     let bundle = simple(&workspace, json!({ "sleep": "10m" }));
     let pod = workspace.pod(1);
     let serve = pod.serve().await;
@@ -80,9 +84,8 @@ async fn a_pod_killed_in_mid_apply_leaves_a_lock_and_the_next_run_converges() {
     assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 2));
 }
 
-#[tokio::test]
-async fn a_state_that_cannot_be_saved_is_rescued() {
-    let workspace = workspace("rescue").await;
+async fn a_state_that_cannot_be_saved_is_rescued(engine: Binary) {
+    let workspace = workspace_of(engine, "rescue").await;
     let bundle = simple(&workspace, json!({ "sleep": "2s" }));
     let pod = workspace.pod(1);
     let serve = pod.serve().await;

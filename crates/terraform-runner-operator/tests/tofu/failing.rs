@@ -12,6 +12,7 @@ use crate::pod::Workspace;
 use crate::{called, module, simple, workspace, workspace_of};
 
 with_both_engines!(
+    a_run_that_is_asked_to_stop_saves_reports_and_ends,
     a_bad_module_is_told_by_file_and_line,
     a_lock_that_somebody_holds_is_told_with_its_holder,
     an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept,
@@ -140,9 +141,8 @@ resource "terraform_data" "slow" {
     assert_eq!((report.state.unwrap().resources, report.empty), (1, false));
 }
 
-#[tokio::test]
-async fn a_run_that_is_asked_to_stop_saves_reports_and_ends() {
-    let workspace = workspace("stops").await;
+async fn a_run_that_is_asked_to_stop_saves_reports_and_ends(engine: Binary) {
+    let workspace = workspace_of(engine, "stops").await;
     let bundle = simple(&workspace, json!({ "sleep": "10m" }));
     let pod = workspace.pod(1);
     let serve = pod.serve().await;

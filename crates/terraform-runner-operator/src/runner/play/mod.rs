@@ -257,9 +257,7 @@ impl Play {
     /// Files the report; where there is no store, what can be said without values is said where the kubelet finds it.
     async fn file(&mut self, outcome: Outcome) {
         self.report.outcome = outcome;
-        self.report.diagnostics.sort_by_key(|said| said.severity);
-        self.report.diagnostics.dedup();
-        self.report.diagnostics.truncate(NAMED_DIAGNOSTICS);
+        self.report.diagnostics = each_once(std::mem::take(&mut self.report.diagnostics));
         let filing = Filing { report: self.report.clone(), outputs: self.outputs.take() };
         let Err(trouble) = self.store.file(&filing).await else { return };
         println!("The report cannot be filed: {trouble}");
@@ -279,7 +277,36 @@ fn is_stale(heard: &Heard) -> bool {
     heard.failed_with("Saved plan is stale") || heard.failed_with("Inconsistent dependency lock file")
 }
 
+/// The first diagnostics, errors before others, and each once: plan and apply may have the same to say.
+fn each_once(mut all: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    all.sort_by_key(|said| said.severity);
+    let mut first = Vec::new();
+    for said in all {
+        if first.len() < NAMED_DIAGNOSTICS && !first.contains(&said) {
+            first.push(said);
+        }
+    }
+    first
+}
+
 /// An argument list.
 fn args<const N: usize>(words: [&str; N]) -> Vec<OsString> {
     words.map(OsString::from).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_plan_and_apply_both_say_is_told_once_and_errors_come_first() {
+        let said =
+            |severity, summary: &str| Diagnostic { severity, summary: summary.to_owned(), ..Diagnostic::default() };
+        let warnings = || ["old syntax", "old name"].map(|summary| said(Severity::Warning, summary));
+        let all = warnings().into_iter().chain(warnings()).chain([said(Severity::Error, "no such thing")]);
+        let told: Vec<String> = each_once(all.collect()).into_iter().map(|said| said.summary).collect();
+        assert_eq!(told, ["no such thing", "old syntax", "old name"]);
+        let many = (0..100).map(|number| said(Severity::Error, &number.to_string())).collect();
+        assert_eq!(each_once(many).len(), NAMED_DIAGNOSTICS);
+    }
 }
