@@ -200,6 +200,14 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
         kind: "local".to_owned(),
         config: [("path".to_owned(), file.display().to_string().into())].into(),
     });
+    // It was never applied, or its state is gone: only a person can tell.
+    let pod = workspace.pod(9);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    let said = &report.diagnostics[0];
+    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Whether anything is left is not known"));
+    let detail = said.detail.as_deref().unwrap();
+    assert!(detail.contains("No state file was found") && !detail.contains('\u{1b}'), "{detail:?}");
+
     let pod = workspace.pod(1);
     let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.state), (Outcome::Applied, None), "{:?}", report.diagnostics);

@@ -122,7 +122,7 @@ impl Play {
 
 /// What Terraform itself says is left.
 async fn listed(engine: &Engine) -> Left {
-    match engine.call(&args(["state", "list"]), Instant::now() + READ_WITHIN, Listen::Keep).await {
+    match engine.call(&args(["state", "list", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await {
         Ok(listed) if listed.code() == Some(0) && listed.kept.trim_ascii().is_empty() => Left::Nothing,
         Ok(listed) if listed.code() == Some(0) => Left::Something,
         Ok(listed) => {

@@ -204,7 +204,8 @@ impl Play {
     async fn read_outputs(&mut self, engine: &Engine) -> Result<(), Outcome> {
         let started = Instant::now();
         self.report.stage = Stage::Outputs;
-        let read = engine.call(&args(["output", "-json"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
+        let read =
+            engine.call(&args(["output", "-json", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
         self.took(Stage::Outputs, started);
         let read = read.map_err(|error| self.fail("The outputs cannot be read", &error.to_string()))?;
         if read.code() != Some(0) {
