@@ -75,7 +75,9 @@ func (s *server) knows(r *http.Request) bool {
 	return sameUser&subtle.ConstantTimeCompare([]byte(password), []byte(s.password)) == 1
 }
 
-func unauthorized(w http.ResponseWriter) {
+func unauthorized(w http.ResponseWriter, r *http.Request) {
+	// A connection that is closed over what was not read is reset, and the answer may be lost with it.
+	io.CopyN(io.Discard, r.Body, 1<<20)
 	w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 	http.Error(w, "a user and a password are needed", http.StatusUnauthorized)
 }
@@ -86,7 +88,7 @@ func (s *server) authenticated(next func(http.ResponseWriter, *http.Request, str
 		name := r.PathValue("name")
 		switch {
 		case !s.knows(r):
-			unauthorized(w)
+			unauthorized(w, r)
 		case !validName.MatchString(name) || strings.HasSuffix(name, ".git"):
 			http.Error(w, "no name of a repository: "+name, http.StatusBadRequest)
 		default:
@@ -167,7 +169,7 @@ func (s *server) serveGit(w http.ResponseWriter, r *http.Request) {
 	pushes := rest == "git-receive-pack" || r.URL.Query().Get("service") == "git-receive-pack"
 	known := s.knows(r)
 	if (pushes || strings.HasPrefix(name, "private/")) && !known {
-		unauthorized(w)
+		unauthorized(w, r)
 		return
 	}
 	if !s.exists(name) {

@@ -1,7 +1,9 @@
 //! Plans that wait for a person: readable, redacted, and approved for exactly what they were made from.
 
 use anyhow::{Context, ensure};
-use e2e::terraform::{self, annotate, applied, complains, inline, install, names, outputs, ready, workspaces, write};
+use e2e::terraform::{
+    self, annotate, applied, complains, deleted, inline, install, names, outputs, ready, workspaces, write,
+};
 use e2e::{PATIENCE, Stage, gone, scenario, until};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -99,6 +101,8 @@ async fn manual(stage: &Stage) -> anyhow::Result<()> {
     annotate(stage, "manual", APPROVE_ANNOTATION, &fourth.id).await?;
     let last = outputs(stage, &ready(stage, "manual").await?).await?;
     ensure!(last["value"].len() == 12, "{last:?}");
+    // Whoever deletes means it: nobody is asked again.
+    ensure!(deleted(stage, &workspace).await?.is_empty(), "something is left");
     Ok(())
 }
 
@@ -115,6 +119,7 @@ async fn unless_it_destroys(stage: &Stage) -> anyhow::Result<()> {
     annotate(stage, "careful", APPROVE_ANNOTATION, &plan.id).await?;
     let replaced = outputs(stage, &ready(stage, "careful").await?).await?;
     ensure!(replaced["value"].len() == 20, "{replaced:?}");
+    ensure!(deleted(stage, &made).await?.is_empty(), "something is left");
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The end of a workspace: what it made is destroyed, also when little else is left; and what is left is said.
 
 use anyhow::ensure;
-use e2e::terraform::{applied, complains, deleted, event, inline, install, left_of, names, outputs, workspaces};
+use e2e::terraform::{applied, complains, deleted, event, inline, install, left_of, names, outputs, workspaces, write};
 use e2e::{PATIENCE, Stage, gone, scenario};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -44,10 +44,26 @@ async fn what_was_made_is_destroyed_or_it_is_said_what_is_left() -> anyhow::Resu
             it_is_retained(stage),
             it_is_forced(stage),
             its_state_is_gone(stage),
+            it_never_started(stage),
         )?;
         Ok(())
     })
     .await
+}
+
+/// An image that is not there is told; mended, the run begins anew; and who never began needs no destroy.
+async fn it_never_started(stage: &Stage) -> anyhow::Result<()> {
+    let spec = json!({ "module": inline(MODULE), "engine": { "image": "localhost/nobody/nothing:v1" } });
+    for name in ["hopeless", "mended"] {
+        write(stage, name, spec.clone()).await?;
+        let words = complains(stage, name, "PodNotStarting").await?;
+        ensure!(words.contains("ErrImage") || words.contains("ImagePullBackOff"), "{words}");
+    }
+    let hopeless = workspaces(stage).get("hopeless").await?;
+    ensure!(deleted(stage, &hopeless).await?.is_empty(), "something is left");
+    let mended = applied(stage, "mended", json!({ "module": inline(MODULE) })).await?;
+    ensure!(outputs(stage, &mended).await?["value"].len() == 8, "{mended:#?}");
+    Ok(())
 }
 
 async fn its_inputs_are_gone(stage: &Stage) -> anyhow::Result<()> {
