@@ -86,13 +86,12 @@ impl Events {
             Some(told) => self.count(&events, told, now).await?,
             None => None,
         };
-        let told = match counted {
-            Some(told) => told,
-            None => {
-                let event = self.event(about, note, now);
-                let made = events.create(&PostParams::default(), &event).await?;
-                Told { event: made.metadata.name.unwrap_or_default(), count: 1, at: now }
-            }
+        let told = if let Some(told) = counted {
+            told
+        } else {
+            let event = self.event(about, note, now);
+            let made = events.create(&PostParams::default(), &event).await?;
+            Told { event: made.metadata.name.unwrap_or_default(), count: 1, at: now }
         };
         self.told().insert(telling, told);
         Ok(())

@@ -11,6 +11,8 @@
 //! - An object that cannot be read is reported as such, and the others go on.
 //! - The stream does not end; errors are logged, counted and retried with a growing delay.
 
+mod lean;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::time::Duration;
@@ -22,7 +24,9 @@ use kube::{Api, Client, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
+use self::lean::{Lean, Nothing};
 use crate::error::values;
 use crate::metrics::Metrics;
 use crate::queue::Key;
@@ -38,6 +42,16 @@ pub enum Change<T> {
     Synced,
 }
 
+impl<T> Change<T> {
+    fn map<U>(self, with: impl FnOnce(T) -> U) -> Change<U> {
+        match self {
+            Self::Seen(object) => Change::Seen(with(object)),
+            Self::Gone(key) => Change::Gone(key),
+            Self::Synced => Change::Synced,
+        }
+    }
+}
+
 /// What to watch: a kind, in a namespace or in all, all objects or those with certain labels.
 #[derive(Clone, Debug)]
 pub struct Scope {
@@ -50,6 +64,9 @@ pub struct Scope {
     /// How long a watch lives before it is opened anew.
     pub lives: Duration,
 }
+
+/// So many objects are listed at a time: all that are listed at once are in memory at once.
+const PAGE: u32 = 100;
 
 impl Scope {
     fn api<T>(&self, client: &Client) -> Api<T>
@@ -66,6 +83,7 @@ impl Scope {
         watcher::Config {
             label_selector: self.labels.clone(),
             timeout: Some(u32::try_from(self.lives.as_secs()).unwrap_or(u32::MAX).max(1)),
+            page_size: Some(PAGE),
             ..watcher::Config::default()
         }
     }
@@ -88,13 +106,25 @@ pub fn objects(
     changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
 }
 
-/// The changes of objects of which only the metadata matters: a fraction of the memory and the traffic.
+/// The changes of whole objects, but for their managed fields.
+pub(crate) fn lean_objects(
+    client: &Client,
+    scope: &Scope,
+    metrics: &Metrics,
+) -> impl Stream<Item = Change<DynamicObject>> + Send + use<> {
+    let events = watcher::watcher(scope.api::<Lean<Value>>(client), scope.config());
+    changes(events, scope.words(), metrics.clone()).map(|change| change.map(DynamicObject::from))
+}
+
+/// The changes of objects of which only the metadata matters, without their managed fields: a fraction of the memory and
+/// the traffic.
 pub fn metadata(
     client: &Client,
     scope: &Scope,
     metrics: &Metrics,
 ) -> impl Stream<Item = Change<PartialObjectMeta<DynamicObject>>> + Send + use<> {
-    changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
+    let events = watcher::watcher(scope.api::<Lean<Nothing>>(client), scope.config());
+    changes(events, scope.words(), metrics.clone()).map(|change| change.map(PartialObjectMeta::from))
 }
 
 fn changes<T>(
@@ -159,8 +189,8 @@ impl Known {
     }
 }
 
-/// An object as a kind of ours, or the reason why it cannot be read. Without its managed fields: nobody asks for those of
-/// an object of ours, and each is a tree that would be kept for nothing.
+/// An object as a kind of ours, or the reason why it cannot be read. Without its managed fields, which an object that was
+/// read by itself has: nobody asks for those of an object of ours.
 pub(crate) fn parse<K: DeserializeOwned>(mut object: DynamicObject) -> Result<K, String> {
     object.metadata.managed_fields = None;
     let value = serde_json::to_value(object).map_err(|error| error.to_string())?;

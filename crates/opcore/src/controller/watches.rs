@@ -145,7 +145,7 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
     // The unreadable objects, as they were told of: a list brings all of them anew.
     let mut told: HashMap<Key, ObjectReference> = HashMap::new();
     let first = shared.context.health().expect(&scope.words());
-    let changes = watch::objects(shared.context.client(), &scope, shared.context.metrics());
+    let changes = watch::lean_objects(shared.context.client(), &scope, shared.context.metrics());
     let mut changes = std::pin::pin!(changes);
     while let Some(change) = changes.next().await {
         match change {

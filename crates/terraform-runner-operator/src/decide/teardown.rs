@@ -65,10 +65,10 @@ pub(super) fn tear_down(
             None => writes = make_job(workspace, seen, &status, settings),
         }
     }
-    if !progress.acts(RECORDS) {
-        writes.together(tidy::leftovers(workspace, seen, &status));
-    } else {
+    if progress.acts(RECORDS) {
         writes.together(scene.records().into_iter().cloned().map(tidy::delete));
+    } else {
+        writes.together(tidy::leftovers(workspace, seen, &status));
     }
     if progress.state == State::Released {
         writes.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
