@@ -1,7 +1,7 @@
 //! What people read of a plan, and when it is worth a write.
 
 use jiff::{SignedDuration, Timestamp};
-use opcore::conditions::{self, New, Summary};
+use opcore::conditions::{self, Condition, New, Summary};
 use opcore::operator::Note;
 
 use super::graph::Graph;
@@ -199,21 +199,27 @@ pub(super) fn settle(
     mut new: WavePlanStatus,
     now: Timestamp,
 ) -> (WavePlanStatus, Option<Timestamp>) {
-    if gist(old) != gist(&new) {
+    let due = old.progressed_at.and_then(|last| last.checked_add(PROGRESS_EVERY).ok()).filter(|due| *due > now);
+    let has_moved = progress(old) != progress(&new);
+    if gist(old) != gist(&new) || (has_moved && due.is_none()) {
         new.progressed_at = Some(now);
         return (new, None);
     }
-    if progress(old) == progress(&new) {
-        return (old.clone(), None);
-    }
-    let due = old.progressed_at.and_then(|last| last.checked_add(PROGRESS_EVERY).ok());
-    match due {
-        Some(due) if due > now => (old.clone(), Some(due)),
-        _ => {
-            new.progressed_at = Some(now);
-            (new, None)
-        }
-    }
+    // The summary may have been overruled by a refused write, and may be again: it is no progress.
+    let conditions = if has_moved && facts(old) == facts(&new) { old.conditions.clone() } else { new.conditions };
+    (WavePlanStatus { conditions, ..old.clone() }, due.filter(|_| has_moved))
+}
+
+/// The conditions without their words.
+fn facts(status: &WavePlanStatus) -> impl PartialEq {
+    let fact = |condition: &Condition| (condition.type_.clone(), condition.status.clone(), condition.reason.clone());
+    status.conditions.iter().map(fact).collect::<Vec<_>>()
+}
+
+/// The conditions beside the summary.
+fn beside_the_summary(status: &WavePlanStatus) -> impl Iterator<Item = &Condition> {
+    let summary = [conditions::READY, conditions::RECONCILING, conditions::STALLED];
+    status.conditions.iter().filter(move |condition| !summary.contains(&condition.type_.as_str()))
 }
 
 /// The status without what only tells how far it is, or how late.
@@ -233,6 +239,7 @@ fn gist(status: &WavePlanStatus) -> WavePlanStatus {
         path.slack.clear();
     }
     (gist.eta, gist.progressed_at) = (None, None);
+    gist.conditions = beside_the_summary(status).cloned().collect();
     for condition in &mut gist.conditions {
         condition.message.clear();
     }
@@ -242,6 +249,6 @@ fn gist(status: &WavePlanStatus) -> WavePlanStatus {
 /// What tells how far it is.
 fn progress(status: &WavePlanStatus) -> impl PartialEq {
     let waves = status.waves.iter().map(|wave| (wave.ready, wave.total, wave.not_ready.clone())).collect::<Vec<_>>();
-    let messages = status.conditions.iter().map(|condition| condition.message.clone()).collect::<Vec<_>>();
+    let messages = beside_the_summary(status).map(|condition| condition.message.clone()).collect::<Vec<_>>();
     (waves, messages, status.inventory.clone())
 }

@@ -102,6 +102,21 @@ impl Play {
         panic!("it does not come to rest: {:#?}", self.plan.status);
     }
 
+    /// Decides, has a write refused, and publishes what is left to say.
+    fn refuse(&mut self) {
+        let before = self.plan.status.clone().unwrap_or_default().conditions;
+        let mut status = decide(&self.plan, &self.seen, self.now).status;
+        let summary = opcore::conditions::Summary::stalled("OwnedByAnother", "ConfigMap a was left alone.");
+        summary.write(&mut status, self.plan.metadata.generation, self.now);
+        for condition in &mut status.conditions {
+            let was = opcore::conditions::find(&before, &condition.type_);
+            if let Some(was) = was.filter(|was| was.status == condition.status) {
+                condition.last_transition_time = was.last_transition_time.clone();
+            }
+        }
+        self.plan.status = Some(status);
+    }
+
     fn phases(&mut self) -> BTreeMap<String, WavePhase> {
         self.settle();
         let status = self.plan.status.as_ref().unwrap();
@@ -591,4 +606,29 @@ fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
         decision.plan.writes().map(ToString::to_string).collect::<Vec<_>>(),
         [format!("remove finalizer {FINALIZER}")]
     );
+}
+
+#[test]
+fn a_write_that_is_refused_again_and_again_changes_nothing_that_is_published() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.refuse();
+    let published = fleet.plan.status.clone();
+    for seconds in [1, 60, 3] {
+        fleet.pass(seconds).refuse();
+        assert_eq!(fleet.plan.status, published, "else its own words would wake it before its time");
+    }
+}
+
+#[test]
+fn what_is_no_longer_refused_is_no_longer_told_even_while_progress_waits() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").total = 100;
+    fleet.settle();
+    fleet.refuse();
+    fleet.pass(1).look("infrastructure-core").ready = 40;
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(decision.status.wave("infrastructure-core").unwrap().ready, 0);
+    assert!(!opcore::conditions::is_true(&decision.status.conditions, "Stalled"));
+    assert_eq!(opcore::conditions::find(&decision.status.conditions, "Ready").unwrap().reason, "RollingOut");
 }
