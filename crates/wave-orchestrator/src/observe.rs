@@ -105,7 +105,7 @@ impl WavePlans {
         self.live.index().recheck(&name, context.now());
         let deleting = plan.metadata.deletion_timestamp.is_some();
         let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
-        let look = self.live.index().look(&name, deleting, most);
+        let look = self.live.index().look(&name, deleting, most, &plan.spec.prune.confirmed_kinds);
         let probes = self.ask_probes(&name, plan, &look);
         let lost = inventory.iter().filter(|kind| matches!(served.get(*kind), Some(Served::No)));
         Ok(Seen {

@@ -632,3 +632,39 @@ fn what_is_no_longer_refused_is_no_longer_told_even_while_progress_waits() {
     assert!(!opcore::conditions::is_true(&decision.status.conditions, "Stalled"));
     assert_eq!(opcore::conditions::find(&decision.status.conditions, "Ready").unwrap().reason, "RollingOut");
 }
+
+fn orphan(kind: &str, name: &str, protected: Option<crate::api::v1alpha1::ProtectedKind>) -> crate::index::OwnedSeen {
+    let mut target = nudge(name).target;
+    kind.clone_into(&mut target.resource.kind);
+    crate::index::OwnedSeen {
+        target,
+        wave: "gone".to_owned(),
+        stage: crate::render::Stage::Rest,
+        deleting: false,
+        protected,
+    }
+}
+
+#[test]
+fn what_stays_anyway_does_not_count_towards_the_limit_of_a_prune() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.prune.limit = 1;
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    let look = &mut fleet.seen.look;
+    look.kept = vec![orphan("Namespace", "shop", Some(crate::api::v1alpha1::ProtectedKind::Namespace))];
+    look.kept_count = 9;
+    (look.orphans, look.orphan_count) = (vec![orphan("ConfigMap", "old", None)], 1);
+    let writes: Vec<String> = fleet.settle().plan.writes().map(ToString::to_string).collect();
+    assert_eq!(writes.len(), 1, "{writes:?}");
+    assert!(writes[0].contains("ConfigMap old"), "{writes:?}");
+    let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
+    assert!(held.starts_with("Namespace shop and 8 more would take data along and stay"), "{held}");
+    fleet.seen.look.orphan_count = 2;
+    assert_eq!(fleet.settle().plan.writes().count(), 0);
+    let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
+    assert!(held.starts_with("2 objects are no longer in the plan, which is more than prune.limit (1)"), "{held}");
+}

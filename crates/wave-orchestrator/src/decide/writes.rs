@@ -179,7 +179,7 @@ fn prune(plan: &WavePlan, seen: &Seen, board: &Board<'_>, waves: &[WaveStatus]) 
         board.same_rollout && board.old.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
     let through = waves.iter().all(|wave| wave.phase == WavePhase::Ready);
     let certain = seen.look.complete && seen.denied.is_empty();
-    if !settings.enabled || !published || !through || !certain || seen.look.orphan_count == 0 {
+    if !settings.enabled || !published || !through || !certain {
         return (Vec::new(), None);
     }
     let limit = usize::try_from(settings.limit).unwrap_or_default();
@@ -190,15 +190,15 @@ fn prune(plan: &WavePlan, seen: &Seen, board: &Board<'_>, waves: &[WaveStatus]) 
         );
         return (Vec::new(), Some(held));
     }
-    let is_kept = |orphan: &OwnedSeen| orphan.protected.is_some_and(|kind| !settings.confirmed_kinds.contains(&kind));
-    let (kept, free): (Vec<_>, Vec<_>) = seen.look.orphans.iter().partition(|orphan| is_kept(orphan));
-    let held = (!kept.is_empty()).then(|| kept_words(&kept));
-    (reverse(&free), held)
+    let kept: Vec<&OwnedSeen> = seen.look.kept.iter().collect();
+    let held = (!kept.is_empty()).then(|| kept_words(&kept, seen.look.kept_count));
+    (reverse(&seen.look.orphans.iter().collect::<Vec<_>>()), held)
 }
 
-pub(super) fn kept_words(kept: &[&OwnedSeen]) -> String {
+/// What stays, of which these are the first.
+pub(super) fn kept_words(kept: &[&OwnedSeen], count: usize) -> String {
     let names: Vec<String> = kept.iter().take(3).map(|orphan| orphan.target.to_string()).collect();
-    let more = if kept.len() > names.len() { format!(" and {} more", kept.len() - names.len()) } else { String::new() };
+    let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
     format!(
         "{}{more} would take data along and stay; annotate them with {}=true, or list their kinds in spec.prune.confirmedKinds, if they are to go",
         names.join(", "),

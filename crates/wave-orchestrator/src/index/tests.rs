@@ -126,7 +126,7 @@ impl Desk {
     }
 
     fn look(&self) -> Look {
-        self.index.look(&"p".into(), true, 10)
+        self.index.look(&"p".into(), true, 10, &[])
     }
 
     /// Of a wave: how many items, how many of them unread, ready, failed, and to be applied.
@@ -595,4 +595,34 @@ fn a_gate_that_others_keep_closed_is_not_ready_and_says_who_they_are() {
     object["spec"] = json!({ "suspend": false });
     assert_eq!(desk.see(&object), wakes(&["p"]));
     assert_eq!(desk.counts(0), [1, 0, 1, 0, 0]);
+}
+
+#[test]
+fn what_may_not_go_is_told_apart_from_what_may_and_hides_nothing_of_it() {
+    use crate::api::v1alpha1::ProtectedKind::PersistentVolumeClaim;
+    let mut desk = Desk::new();
+    desk.serve("v1", "PersistentVolumeClaim", true);
+    let claim =
+        PLAN.replace("kind: ConfigMap, metadata: { name: a }", "kind: PersistentVolumeClaim, metadata: { name: c }");
+    desk.subscribe(
+        "p",
+        &format!("{PLAN}{}", claim.replace("- name: maps", "- name: claims").replace("widgets", "more")),
+    );
+    let claim = |name: &str| {
+        let mut claim = map("p", name, "rain");
+        claim["kind"] = json!("PersistentVolumeClaim");
+        claim
+    };
+    let mut confirmed = claim("z");
+    confirmed["metadata"]["annotations"][CONFIRM_ANNOTATION] = json!("true");
+    for object in [map("p", "old", "rain"), claim("x"), claim("y"), confirmed] {
+        desk.see(&object);
+    }
+    let told = |confirmed: &[_]| {
+        let look = desk.index.look(&"p".into(), false, 2, confirmed);
+        let names = |seen: &[OwnedSeen]| seen.iter().map(|seen| seen.target.name.clone()).collect::<Vec<_>>().join(" ");
+        (names(&look.orphans), look.orphan_count, names(&look.kept), look.kept_count)
+    };
+    assert_eq!(told(&[]), ("old z".to_owned(), 2, "x y".to_owned(), 2));
+    assert_eq!(told(&[PersistentVolumeClaim]), ("old x".to_owned(), 4, String::new(), 0));
 }
