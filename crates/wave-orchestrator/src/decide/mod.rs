@@ -62,7 +62,6 @@ fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Deci
         graph: &graph,
         seen,
         requests: &requests,
-        rollout: &rollout,
         same_rollout,
         paused: plan.spec.suspend || requests.paused,
         held: failed.is_some(),

@@ -157,7 +157,7 @@ fn nudge(name: &str) -> crate::index::NudgeSeen {
         name: name.to_owned(),
         uid: "u".to_owned(),
     };
-    crate::index::NudgeSeen { member: 0, target, requested: None, refused_at: None }
+    crate::index::NudgeSeen { member: 0, target, requested: None, unanswered: false, refused_at: None }
 }
 
 fn minutes(count: u64) -> Span {
@@ -667,4 +667,96 @@ fn what_stays_anyway_does_not_count_towards_the_limit_of_a_prune() {
     assert_eq!(fleet.settle().plan.writes().count(), 0);
     let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
     assert!(held.starts_with("2 objects are no longer in the plan, which is more than prune.limit (1)"), "{held}");
+}
+
+/// Flux does what was asked last, as far as any of these plans asked anything. Answers how often it was asked.
+fn flux(plays: &mut [Play], annotation: &mut Option<String>) -> usize {
+    let mut asked = 0;
+    for number in 0..plays.len() {
+        // Others hear of it at once, and Flux is slow.
+        for play in &mut *plays {
+            let look = play.look("infrastructure-core");
+            look.nudges[0].requested.clone_from(annotation);
+            (look.nudges[0].unanswered, look.ready) = (true, 0);
+            play.pass(1);
+        }
+        let decision = plays[number].settle();
+        for write in decision.plan.writes() {
+            let Write::Annotate { annotations, .. } = write else { continue };
+            annotation.clone_from(&annotations[crate::index::FLUX_REQUEST]);
+            asked += 1;
+        }
+    }
+    for play in plays {
+        play.look("infrastructure-core").nudges[0].requested.clone_from(annotation);
+        play.look("infrastructure-core").nudges[0].unanswered = false;
+        play.ready("infrastructure-core").settle();
+    }
+    asked
+}
+
+#[test]
+fn two_plans_over_one_flux_member_come_to_rest() {
+    let mut plays = [Play::fleet(), Play::fleet()];
+    for play in &mut plays {
+        play.look("infrastructure-core").nudges.push(nudge("k"));
+    }
+    let mut annotation = None;
+    let asked: Vec<usize> = (0..4).map(|_| flux(&mut plays, &mut annotation)).collect();
+    assert_eq!(asked, [2, 0, 0, 0], "each asks once at most");
+    assert_eq!(plays.map(|mut play| play.phase("infrastructure-core")), [WavePhase::Ready; 2]);
+}
+
+#[test]
+fn a_request_of_someone_else_counts_when_it_is_of_the_time_since_the_wave_started() {
+    for (requested, counts) in [
+        ("2026-01-01T00:00:30.5+00:00", true),
+        ("2026-01-01T01:00:00+01:00", true),
+        ("2025-12-31T23:59:59Z", false),
+        ("2026-01-01T00:02:00Z", false),
+        ("now", false),
+    ] {
+        let mut fleet = Play::fleet();
+        fleet.settle();
+        fleet.pass(60).ready("infrastructure-core");
+        let theirs = crate::index::NudgeSeen { requested: Some(requested.to_owned()), ..nudge("k") };
+        fleet.look("infrastructure-core").nudges.push(theirs);
+        let writes = fleet.settle().plan.writes().count();
+        assert_eq!(
+            (fleet.phase("infrastructure-core") == WavePhase::Ready, writes == 0),
+            (counts, counts),
+            "{requested}"
+        );
+    }
+}
+
+#[test]
+fn a_ready_wave_stays_so_while_flux_answers_a_person_and_is_not_asked_anew() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").nudges.push(nudge("k"));
+    fleet.settle();
+    fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
+    fleet.ready("infrastructure-core").settle();
+    let look = fleet.pass(100).look("infrastructure-core");
+    look.nudges[0].requested = Some("2026-01-01T00:01:00Z".to_owned());
+    (look.nudges[0].unanswered, look.ready) = (true, 0);
+    let published = fleet.plan.status.clone();
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!((Some(decision.status), decision.plan.writes().count()), (published, 0));
+    // What came of it counts.
+    fleet.look("infrastructure-core").nudges[0].unanswered = false;
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Running);
+}
+
+#[test]
+fn a_wave_that_is_no_longer_ready_does_not_ask_again_unless_it_is_tried_again() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").nudges.push(nudge("k"));
+    fleet.settle();
+    fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
+    fleet.ready("infrastructure-core").settle();
+    fleet.pass(600).unready("infrastructure-core");
+    assert_eq!((fleet.settle().plan.writes().count(), fleet.phase("infrastructure-core")), (0, WavePhase::Running));
+    fleet.pass(1).annotate(RETRY_ANNOTATION, "infrastructure-core@1").settle();
+    assert_eq!(fleet.settle().plan.writes().count(), 1);
 }

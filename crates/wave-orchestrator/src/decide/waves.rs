@@ -6,9 +6,9 @@ use opcore::duration::Span;
 use super::graph::Graph;
 use super::requests::Requests;
 use crate::api::v1alpha1::{
-    Gate, NotReady, OnFailure, Rollout, Wave, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus,
+    Gate, NotReady, OnFailure, Wave, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus,
 };
-use crate::index::WaveLook;
+use crate::index::{NudgeSeen, WaveLook};
 use crate::observe::Seen;
 use crate::probes::ProbeSeen;
 
@@ -28,8 +28,6 @@ pub(super) struct Board<'a> {
     pub seen: &'a Seen,
     /// What people ask.
     pub requests: &'a Requests,
-    /// The rollout that this is about.
-    pub rollout: &'a Rollout,
     /// Whether what was published is about the same rollout.
     pub same_rollout: bool,
     /// Whether the whole plan is not to go on.
@@ -99,7 +97,7 @@ impl Board<'_> {
                 Start::Waits(names) => (now.phase, now.waiting_for) = (WavePhase::Waiting, names),
                 Start::Blocked(names) => (now.phase, now.waiting_for) = (WavePhase::Blocked, names),
                 Start::Now => {
-                    case.start(&mut now);
+                    case.begin(&mut now);
                     case.proceed(&mut now);
                 }
             }
@@ -155,7 +153,7 @@ impl Case<'_> {
             Some(NotReady { object, reason: "ProbeFailed".to_owned(), message, failed: false })
         });
         WaveStatus {
-            ready: count(self.look.ready + passed),
+            ready: count(self.ready() + passed),
             total: count(self.look.total + self.wave.probes.len()),
             waiting_for: Vec::new(),
             not_ready: self.look.not_ready.iter().cloned().chain(lacking).collect(),
@@ -163,16 +161,24 @@ impl Case<'_> {
         }
     }
 
+    /// How many items are ready. In a wave that is ready, those that someone asked to reconcile are what they were until
+    /// they have answered.
+    fn ready(&self) -> usize {
+        let was_ready = self.was.phase == WavePhase::Ready;
+        self.look.ready + self.look.nudges.iter().filter(|nudge| was_ready && nudge.unanswered).count()
+    }
+
     /// Whether everything in it is ready, and everything that was to be asked of it was asked.
-    fn is_ready(&self) -> bool {
-        let token = token(self.board.rollout, self.was.attempts);
-        let probed = self.was.phase == WavePhase::Ready
+    fn is_ready(&self, now: &WaveStatus) -> bool {
+        let was_ready = self.was.phase == WavePhase::Ready;
+        let probed = was_ready
             || (self.was.phase == WavePhase::Failed && self.was.rolled_back)
             || (self.probes.len() == self.wave.probes.len() && self.probes.iter().all(|probe| probe.lack.is_none()));
-        self.look.ready == self.look.total
+        let asked = was_ready || self.look.nudges.iter().all(|nudge| is_asked(nudge, now, self.board.now));
+        self.ready() == self.look.total
             && self.look.due.is_empty()
-            && self.look.nudges.iter().all(|nudge| nudge.requested.as_ref() == Some(&token))
             && self.look.gates.iter().all(|gate| !gate.held)
+            && asked
             && probed
     }
 
@@ -188,8 +194,13 @@ impl Case<'_> {
         (now.ready_at, now.duration, now.retry_at, now.forgiven) = (None, None, None, false);
     }
 
-    fn start_again(&self, now: &mut WaveStatus) {
+    fn begin(&self, now: &mut WaveStatus) {
         self.start(now);
+        now.begun_at = now.started_at;
+    }
+
+    fn start_again(&self, now: &mut WaveStatus) {
+        self.begin(now);
         now.attempts += 1;
         now.rolled_back = false;
     }
@@ -204,16 +215,16 @@ impl Case<'_> {
     fn proceed(&self, now: &mut WaveStatus) {
         let moment = self.board.now;
         if self.board.requests.retries(&self.wave.name, self.was.phase.is_trouble())
-            && (now.rolled_back || !self.is_ready())
+            && (now.rolled_back || !self.is_ready(now))
         {
             return self.start_again(now);
         }
-        if self.is_ready() && now.rolled_back {
+        if self.is_ready(now) && now.rolled_back {
             now.phase = WavePhase::Failed;
             now.not_ready = vec![taken_back(&self.wave.name)];
             return;
         }
-        if self.is_ready() {
+        if self.is_ready(now) {
             return become_ready(now, self.was.phase, moment);
         }
         if self.board.paused || self.wave.suspend {
@@ -282,9 +293,21 @@ pub(super) fn stale_jobs<'a>(
         .map(|(target, _)| target)
 }
 
-/// What Flux members are asked with: the same for one start of a wave, another for the next.
-pub(super) fn token(rollout: &Rollout, attempts: i32) -> String {
-    format!("{}.{attempts}", rollout.started_at)
+/// What Flux members are asked with: the same for one start of a wave, a later one for the next.
+pub(super) fn request(wave: &WaveStatus) -> Option<String> {
+    asked_since(wave).map(|since| since.to_string())
+}
+
+/// Whether a member was asked to reconcile since the wave began: by this plan, or by whoever else, as another plan or
+/// `flux reconcile`. To ask in turn would only lead to being asked in turn. A time to come would count too long.
+pub(super) fn is_asked(nudge: &NudgeSeen, wave: &WaveStatus, now: Timestamp) -> bool {
+    let (Some(requested), Some(since)) = (&nudge.requested, asked_since(wave)) else { return false };
+    let is_recent = |at: Timestamp| since <= at && at <= now;
+    *requested == since.to_string() || requested.parse().is_ok_and(is_recent)
+}
+
+fn asked_since(wave: &WaveStatus) -> Option<Timestamp> {
+    wave.begun_at.or(wave.started_at)
 }
 
 /// Whether a failure has paused the plan, and nobody resumed it.

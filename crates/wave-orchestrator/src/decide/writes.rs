@@ -6,7 +6,7 @@ use opcore::plan::{Delete, Dependants};
 use opcore::{Plan, Write};
 use serde_json::json;
 
-use super::waves::{Board, stale_jobs, token};
+use super::waves::{Board, is_asked, request, stale_jobs};
 use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::index::{Due, FLUX_REQUEST, NudgeSeen, OwnedSeen, WaveLook};
 use crate::interest::WrittenKind;
@@ -120,23 +120,22 @@ fn kind_of(due: &Due) -> WrittenKind {
     (resource.api_version.clone(), resource.kind.clone())
 }
 
-/// Members that have not been asked since the wave started, with their turn where that was refused before.
+/// Members that have not been asked since the wave began, with their turn where that was refused before.
 fn nudges<'a>(
     board: &'a Board<'_>,
     number: usize,
     wave: &'a WaveStatus,
     look: &'a WaveLook,
 ) -> impl Iterator<Item = (Option<u64>, Write)> + 'a {
-    let token = token(board.rollout, wave.attempts);
     let sequential = board.spec.waves[number].parallelism == Parallelism::Sequential;
-    let is_unasked = |nudge: &&NudgeSeen| nudge.requested.as_ref() != Some(&token) && !waits_for_a_hook(look);
+    let is_unasked = |nudge: &&NudgeSeen| !is_asked(nudge, wave, board.now) && !waits_for_a_hook(look);
     let unasked: Vec<_> = look.nudges.iter().filter(is_unasked).collect();
     // One after another: the next is asked when all before it are ready.
     let turn = unasked.first().map(|first| first.member);
     let reached = look.frontier.map_or(usize::MAX, |(member, _)| member);
     unasked.into_iter().filter(move |nudge| !sequential || (Some(nudge.member) == turn && nudge.member <= reached)).map(
         move |nudge| {
-            let annotations = BTreeMap::from([(FLUX_REQUEST.to_owned(), Some(token.clone()))]);
+            let annotations = BTreeMap::from([(FLUX_REQUEST.to_owned(), request(wave))]);
             (nudge.refused_at, Write::Annotate { target: nudge.target.clone(), annotations })
         },
     )

@@ -16,6 +16,9 @@ use crate::render::Check;
 /// The annotation by which Flux is asked to reconcile now.
 pub(crate) const FLUX_REQUEST: &str = "reconcile.fluxcd.io/requestedAt";
 
+/// The reason for which a Flux object is not ready that was asked to reconcile and has not answered yet.
+const UNANSWERED: &str = "ReconcileRequested";
+
 /// The reasons for which a status is not believed yet, because it may be from before our own write.
 const FENCED: [&str; 2] = ["StatusNotRenewed", "OutdatedView"];
 
@@ -179,6 +182,11 @@ impl Known {
 
     pub(super) fn is_ready(&self, item: &Item) -> bool {
         self.standing == Standing::Ready && self.is_current(item)
+    }
+
+    /// Whether it is not ready for no other reason than that it was asked to reconcile and has not done so yet.
+    pub(super) fn has_yet_to_answer(&self) -> bool {
+        matches!(&self.standing, Standing::Waiting { reason, .. } if reason == UNANSWERED)
     }
 
     /// Whether it is to be applied.

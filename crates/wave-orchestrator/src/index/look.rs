@@ -110,6 +110,8 @@ pub struct NudgeSeen {
     pub target: Target,
     /// What it was last asked.
     pub requested: Option<String>,
+    /// Whether it has yet to answer that, and is not ready for no other reason.
+    pub unanswered: bool,
     /// Its turn when that was last refused, if it was.
     pub refused_at: Option<u64>,
 }
@@ -168,6 +170,7 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
                 member: item.member,
                 target,
                 requested: known.requested.clone(),
+                unanswered: known.has_yet_to_answer(),
                 refused_at: known.refusal.as_ref().map(|refused| refused.turn),
             })
             .collect(),

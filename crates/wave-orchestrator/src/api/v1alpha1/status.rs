@@ -111,6 +111,10 @@ pub struct WaveStatus {
     /// When everything it depends on was ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
+    /// When it was first started in this rollout, or last tried again. `startedAt` moves on also when it is no longer ready
+    /// and its clock begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_at: Option<Timestamp>,
     /// When it was ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Timestamp>,
