@@ -596,7 +596,7 @@ fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
         name: "services".to_owned(),
         uid: "u".to_owned(),
     };
-    fleet.look("services").gates.push(crate::index::GateSeen { target, held: true });
+    fleet.look("services").gates.push(crate::index::GateSeen { member: 1, target, held: true });
     let decision = fleet.settle();
     let writes: Vec<_> = decision.plan.writes().collect();
     assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
@@ -759,4 +759,49 @@ fn a_wave_that_is_no_longer_ready_does_not_ask_again_unless_it_is_tried_again() 
     assert_eq!((fleet.settle().plan.writes().count(), fleet.phase("infrastructure-core")), (0, WavePhase::Running));
     fleet.pass(1).annotate(RETRY_ANNOTATION, "infrastructure-core@1").settle();
     assert_eq!(fleet.settle().plan.writes().count(), 1);
+}
+
+fn gate(member: usize, name: &str) -> crate::index::GateSeen {
+    crate::index::GateSeen { member, target: nudge(name).target, held: true }
+}
+
+#[test]
+fn gates_of_a_sequential_wave_open_one_after_another() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Sequential;
+    let look = fleet.look("infrastructure-core");
+    // What the second was before it was suspended says nothing.
+    (look.total, look.ready, look.frontier) = (2, 1, Some((1, crate::render::Stage::Rest)));
+    look.gates = vec![gate(1, "first"), gate(2, "second")];
+    let opened = |fleet: &mut Play| -> Vec<String> {
+        let decision = fleet.settle();
+        decision.plan.writes().map(ToString::to_string).collect()
+    };
+    assert_eq!(opened(&mut fleet).len(), 1);
+    assert!(opened(&mut fleet)[0].contains("first"), "{:?}", opened(&mut fleet));
+    fleet.look("infrastructure-core").gates[0].held = false;
+    assert_eq!(opened(&mut fleet), [""; 0], "the first is not ready yet");
+    fleet.look("infrastructure-core").frontier = None;
+    assert!(opened(&mut fleet)[0].contains("second"), "{:?}", opened(&mut fleet));
+}
+
+#[test]
+fn in_a_sequential_wave_nothing_comes_before_a_member_that_is_yet_to_be_asked_or_let_go() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Sequential;
+    let look = fleet.look("infrastructure-core");
+    // All of them were ready before.
+    (look.ready, look.frontier) = (look.total, None);
+    look.nudges = vec![crate::index::NudgeSeen { member: 1, ..nudge("asked") }];
+    look.gates = vec![gate(2, "gated")];
+    look.nudges.push(crate::index::NudgeSeen { member: 3, ..nudge("later") });
+    let writes = |fleet: &mut Play| fleet.settle().plan.writes().map(ToString::to_string).collect::<Vec<_>>();
+    let first = writes(&mut fleet);
+    assert!(first.len() == 1 && first[0].contains("asked"), "{first:?}");
+    fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
+    let second = writes(&mut fleet);
+    assert!(second.len() == 1 && second[0].contains("gated"), "{second:?}");
+    fleet.look("infrastructure-core").gates[0].held = false;
+    let third = writes(&mut fleet);
+    assert!(third.len() == 1 && third[0].contains("later"), "{third:?}");
 }

@@ -119,6 +119,8 @@ pub struct NudgeSeen {
 /// A member that is suspended until its wave starts.
 #[derive(Clone, Debug)]
 pub struct GateSeen {
+    /// The member.
+    pub member: usize,
     /// Exactly which object.
     pub target: Target,
     /// Whether we hold it suspended.
@@ -175,7 +177,7 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
             })
             .collect(),
         gates: of_mode(wave, tally, Mode::Gate)
-            .map(|(_, target, known)| GateSeen { target, held: known.held })
+            .map(|(item, target, known)| GateSeen { member: item.member, target, held: known.held })
             .collect(),
         failed_jobs: tally.failed.iter().filter_map(|n| failed_job(item(n)?, tally, *n)).collect(),
         recheck_at: tally.rechecks.first().map(|(at, _)| *at),
