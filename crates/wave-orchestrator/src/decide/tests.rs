@@ -805,3 +805,45 @@ fn in_a_sequential_wave_nothing_comes_before_a_member_that_is_yet_to_be_asked_or
     let third = writes(&mut fleet);
     assert!(third.len() == 1 && third[0].contains("later"), "{third:?}");
 }
+
+#[test]
+fn a_retry_that_is_asked_before_anything_is_read_is_carried_out_once() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.pass(301);
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::TimedOut);
+    // The operator starts again, and reads nothing before it is asked.
+    fleet.look("infrastructure-core").unread = 1;
+    fleet.annotate(RETRY_ANNOTATION, "infrastructure-core@1").pass(1).settle();
+    fleet.pass(1).look("infrastructure-core").unread = 0;
+    fleet.settle();
+    let core = fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap();
+    assert_eq!((core.phase, core.attempts), (WavePhase::Running, 1));
+}
+
+#[test]
+fn a_retry_of_what_is_ready_changes_nothing_even_before_it_is_read() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.ready("infrastructure-core").settle();
+    fleet.look("infrastructure-core").unread = 1;
+    fleet.annotate(RETRY_ANNOTATION, "infrastructure-core@1");
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Ready);
+    assert_eq!(fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap().attempts, 0);
+}
+
+#[test]
+fn a_resume_that_is_asked_before_the_failed_wave_is_read_holds() {
+    let mut fleet = Play::fleet();
+    let number = fleet.number("infrastructure-monitoring");
+    fleet.plan.spec.waves[number].on_failure = crate::api::v1alpha1::OnFailure::Pause;
+    fleet.settle();
+    fleet.ready("infrastructure-core").settle();
+    fleet.fail("infrastructure-monitoring").settle();
+    fleet.look("infrastructure-monitoring").unread = 1;
+    fleet.annotate(RESUME_ANNOTATION, "1").settle();
+    fleet.look("infrastructure-monitoring").unread = 0;
+    fleet.ready("infrastructure-operators");
+    assert_eq!(fleet.phase("database-workloads"), WavePhase::Running);
+    assert_eq!(fleet.phase("infrastructure-monitoring"), WavePhase::Failed);
+}

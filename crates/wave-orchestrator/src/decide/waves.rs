@@ -74,11 +74,10 @@ impl Board<'_> {
         let nothing = WaveLook::default();
         let look = self.seen.look.waves.get(number).unwrap_or(&nothing);
         let probes = self.seen.probes.get(number).map_or(&[][..], Vec::as_slice);
-        if look.unread > 0 && was.started_at.is_some() && self.same_rollout {
-            // As after a restart: what is published is the best that is known.
-            return was.clone();
-        }
         let case = Case { board: self, wave, was, look, probes };
+        if look.unread > 0 && was.started_at.is_some() && self.same_rollout {
+            return case.unread();
+        }
         let mut now = case.counted();
         let problem = self.graph.broken.get(&number).or(look.problem.as_ref());
         if self.requests.skips(&wave.name) {
@@ -209,6 +208,19 @@ impl Case<'_> {
     fn can_be_taken_back(&self) -> bool {
         let rollback = self.board.seen.rollbacks.get(&self.wave.name);
         rollback.is_some_and(|rollback| rollback.kept.is_some() && rollback.kept != rollback.wanted)
+    }
+
+    /// Where a wave stands that was started, and of which something was not looked at yet, as after a restart: what is
+    /// published is the best that is known. What people ask is carried out all the same, since they ask only once.
+    fn unread(&self) -> WaveStatus {
+        let mut now = self.was.clone();
+        let in_trouble = self.was.phase.is_trouble();
+        if !self.was.phase.is_through() && self.board.requests.retries(&self.wave.name, in_trouble) {
+            self.start_again(&mut now);
+        } else if in_trouble && self.board.requests.resume {
+            now.forgiven = true;
+        }
+        now
     }
 
     /// Takes a wave that was started further.
