@@ -6,7 +6,7 @@ use opcore::operator::Note;
 
 use super::graph::Graph;
 use super::requests::Requests;
-use crate::api::v1alpha1::{Gate, OnFailure, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
+use crate::api::v1alpha1::{Dependency, Gate, OnFailure, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::observe::Seen;
 
 /// Mere progress is written at most this often.
@@ -122,21 +122,22 @@ fn eta(status: &WavePlanStatus, now: Timestamp) -> Option<String> {
 
 /// Compares the order in which the waves started with the graph: what `verify-startup` tells, too.
 fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp) {
+    let is_first = status.rollout.as_ref().is_some_and(|rollout| rollout.number == 1);
     let mut faults = Vec::new();
     for wave in &plan.spec.waves {
-        // Who was forced was meant to start early.
-        let Some(late) = status.wave(&wave.name).filter(|late| late.started_at.is_some() && !late.forced) else {
-            continue;
-        };
-        for dependency in wave.depends_on.iter().filter(|dependency| dependency.gate == Gate::Always) {
+        let Some(late) = status.wave(&wave.name) else { continue };
+        // Who was forced was meant to start early; who was tried again was not asked what it depends on.
+        let Some(begun) = late.begun_at.filter(|_| !late.forced && late.attempts == 0) else { continue };
+        let counts = |edge: &&Dependency| edge.gate == Gate::Always || is_first || !late.rolled_out;
+        for dependency in wave.depends_on.iter().filter(counts) {
             let Some(first) = status.wave(&dependency.wave) else { continue };
             let policy = plan.spec.waves.iter().find(|wave| wave.name == first.name).map(|wave| wave.on_failure);
             if policy == Some(OnFailure::Continue) || first.phase == WavePhase::Skipped {
                 continue;
             }
-            // A wave that began after its dependant runs again, which says nothing of how that one started.
-            let again = first.started_at > late.started_at;
-            let was_ready = first.ready_at.is_some_and(|ready| Some(ready) <= late.started_at);
+            // A wave that started after its dependant had begun runs again, which says nothing of how that one began.
+            let again = first.started_at.is_some_and(|started| started > begun);
+            let was_ready = first.ready_at.is_some_and(|ready| ready <= begun);
             if !again && !was_ready {
                 faults.push(format!("{} started before {} was ready", late.name, first.name));
             }

@@ -847,3 +847,49 @@ fn a_resume_that_is_asked_before_the_failed_wave_is_read_holds() {
     assert_eq!(fleet.phase("database-workloads"), WavePhase::Running);
     assert_eq!(fleet.phase("infrastructure-monitoring"), WavePhase::Failed);
 }
+
+fn is_in_order(play: &mut Play) -> bool {
+    play.settle();
+    let conditions = &play.plan.status.as_ref().unwrap().conditions;
+    opcore::conditions::find(conditions, "StartedInOrder").unwrap().status == "True"
+}
+
+#[test]
+fn an_edge_for_the_first_rollout_counts_in_the_first_rollout() {
+    let mut fleet = Play::fleet();
+    let number = fleet.number("services");
+    fleet.plan.spec.waves[number].depends_on[0].gate = crate::api::v1alpha1::Gate::FirstRollout;
+    fleet.annotate(FORCE_ANNOTATION, "services@1").settle();
+    fleet.ready("services").settle();
+    // As if something had gone wrong.
+    let status = fleet.plan.status.as_mut().unwrap();
+    status.waves.iter_mut().find(|wave| wave.name == "services").unwrap().forced = false;
+    assert!(!is_in_order(&mut fleet), "although it is ready by now");
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    fleet.pass(60).unready("database-workloads").unready("services").seen.revision = "r2".to_owned();
+    assert!(is_in_order(&mut fleet), "later it does not");
+}
+
+#[test]
+fn a_wave_that_runs_again_while_one_before_it_does_so_too_has_started_in_order_all_the_same() {
+    let mut fleet = Play::fleet();
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    fleet.pass(3600).unready("infrastructure-core").settle();
+    fleet.pass(1).unready("infrastructure-operators").settle();
+    assert!(is_in_order(&mut fleet));
+    fleet.pass(60).ready("infrastructure-core").settle();
+    fleet.ready("infrastructure-operators");
+    assert!(is_in_order(&mut fleet));
+    // Nor does it say anything of a start that someone asks for another time.
+    fleet.pass(60).unready("infrastructure-core").unready("infrastructure-operators").settle();
+    fleet.pass(1).annotate(RETRY_ANNOTATION, "infrastructure-operators@1");
+    assert!(is_in_order(&mut fleet));
+}
