@@ -893,3 +893,13 @@ fn a_wave_that_runs_again_while_one_before_it_does_so_too_has_started_in_order_a
     fleet.pass(1).annotate(RETRY_ANNOTATION, "infrastructure-operators@1");
     assert!(is_in_order(&mut fleet));
 }
+
+#[test]
+fn which_jobs_were_complete_is_in_the_status() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.look("infrastructure-core").completed = vec!["Job shop/migrate".to_owned()];
+    fleet.settle();
+    let core = fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap();
+    assert_eq!(core.completed, ["Job shop/migrate"]);
+}

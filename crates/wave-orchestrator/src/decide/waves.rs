@@ -155,6 +155,7 @@ impl Case<'_> {
             ready: count(self.ready() + passed),
             total: count(self.look.total + self.wave.probes.len()),
             waiting_for: Vec::new(),
+            completed: self.look.completed.clone(),
             not_ready: self.look.not_ready.iter().cloned().chain(lacking).collect(),
             ..self.was.clone()
         }
@@ -201,7 +202,7 @@ impl Case<'_> {
     fn start_again(&self, now: &mut WaveStatus) {
         self.begin(now);
         now.attempts += 1;
-        now.rolled_back = false;
+        take_back(now, false);
     }
 
     /// Whether it was ready once with other manifests than these.
@@ -262,7 +263,7 @@ impl Case<'_> {
         }
         if self.wave.on_failure == OnFailure::Rollback && !now.rolled_back && self.can_be_taken_back() {
             self.start(now);
-            now.rolled_back = true;
+            take_back(now, true);
             return;
         }
         if self.wave.on_failure == OnFailure::Retry && now.attempts < self.wave.retries {
@@ -287,6 +288,15 @@ fn become_ready(now: &mut WaveStatus, was: WavePhase, moment: Timestamp) {
     if matches!(was, WavePhase::Running | WavePhase::TimedOut | WavePhase::Failed) {
         now.usual = Some(took);
     }
+}
+
+/// Has the manifests apply from when it was last ready, or those of the spec again. Which Jobs of the others were complete
+/// says nothing of these.
+fn take_back(now: &mut WaveStatus, back: bool) {
+    if now.rolled_back != back {
+        now.completed.clear();
+    }
+    now.rolled_back = back;
 }
 
 /// Jobs that failed before the wave was started again: they are made anew.

@@ -84,6 +84,8 @@ pub struct WaveLook {
     pub gates: Vec<GateSeen>,
     /// Jobs of ours that failed, and when they were made: to try again they must be made anew.
     pub failed_jobs: Vec<(Target, Option<Timestamp>)>,
+    /// Jobs that were complete in this rollout, whether they are still there or not.
+    pub completed: Vec<String>,
     /// When time alone changes a verdict.
     pub recheck_at: Option<Timestamp>,
 }
@@ -180,6 +182,7 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
             .map(|(item, target, known)| GateSeen { member: item.member, target, held: known.held })
             .collect(),
         failed_jobs: tally.failed.iter().filter_map(|n| failed_job(item(n)?, tally, *n)).collect(),
+        completed: tally.completed.iter().filter_map(|n| Some(item(n)?.subject.to_string())).collect(),
         recheck_at: tally.rechecks.first().map(|(at, _)| *at),
     }
 }
