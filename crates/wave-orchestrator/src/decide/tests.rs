@@ -807,6 +807,32 @@ fn in_a_sequential_wave_nothing_comes_before_a_member_that_is_yet_to_be_asked_or
 }
 
 #[test]
+fn what_a_hook_applies_at_the_end_waits_until_every_member_was_asked_and_let_go() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Concurrent;
+    let target = nudge("done").target;
+    let object = kube::core::DynamicObject::new("done", &target.resource).within("shop");
+    let apply = opcore::plan::Apply { resource: target.resource, object };
+    let claimant = opcore::ownership::Claimant::acting_for("wave-orchestrator", &fleet.plan);
+    let comparison = opcore::act::Comparison::of(&claimant, &apply).unwrap();
+    let wanted = std::sync::Arc::new(crate::interest::Wanted { apply, comparison, digest: 1 });
+    let stage = crate::render::Stage::After;
+    fleet.seen.look.applied_kinds.insert(("v1".to_owned(), "ConfigMap".to_owned()));
+    let look = fleet.look("infrastructure-core");
+    look.due.push(crate::index::Due { member: 3, stage, wanted, refused_at: None });
+    // The members were ready before.
+    look.frontier = Some((3, stage));
+    look.nudges = vec![crate::index::NudgeSeen { member: 1, ..nudge("asked") }];
+    look.gates = vec![gate(2, "gated")];
+    let applies = |fleet: &mut Play| fleet.settle().plan.writes().any(|write| matches!(write, Write::Apply(_)));
+    assert!(!applies(&mut fleet));
+    fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
+    assert!(!applies(&mut fleet));
+    fleet.look("infrastructure-core").gates[0].held = false;
+    assert!(applies(&mut fleet));
+}
+
+#[test]
 fn a_retry_that_is_asked_before_anything_is_read_is_carried_out_once() {
     let mut fleet = Play::fleet();
     fleet.settle();
