@@ -566,6 +566,10 @@ fn what_flux_was_asked_and_who_suspended_it_is_read_from_the_object() {
     desk.see(&object);
     let look = desk.look();
     assert_eq!(look.waves[0].nudges[0].requested.as_deref(), Some("now"));
+    assert!(look.waves[0].nudges[0].unanswered && look.waves[0].ready == 0);
+    object["status"]["lastHandledReconcileAt"] = json!("now");
+    desk.see(&object);
+    assert!(!desk.look().waves[0].nudges[0].unanswered && desk.look().waves[0].ready == 1);
     assert!(!look.waves[1].gates[0].held);
     for (manager, held) in [("kubectl", false), (OPERATOR, true)] {
         let fields = json!({ "f:spec": { "f:suspend": {} } });
