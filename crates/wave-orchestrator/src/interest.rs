@@ -139,6 +139,10 @@ pub type WrittenKind = (String, String);
 pub struct Interest {
     /// The plan's UID: the label on what it applied.
     pub uid: String,
+    /// The rollout that this is about.
+    pub revision: String,
+    /// The Jobs that were complete in it before, as far as that was published: each with its wave.
+    pub completed: BTreeSet<(String, String)>,
     /// One per wave of the spec, in its order.
     pub waves: Vec<WaveInterest>,
     /// The watches it takes.
@@ -259,7 +263,7 @@ impl fmt::Debug for Wanted {
 /// Total: a kind that is not served leaves its items without a watch; an item that cannot be makes its wave a problem.
 pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: &Claimant) -> Interest {
     let uid = claimant.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default();
-    let mut interest = Interest { uid, ..Interest::default() };
+    let mut interest = Interest { uid, revision: draft.revision.clone(), ..Interest::default() };
     for wave in &draft.waves {
         let mut resolved =
             WaveInterest { name: wave.name.clone(), problem: wave.problem.clone(), ..WaveInterest::default() };

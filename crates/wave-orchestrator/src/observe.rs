@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use opcore::ownership::Claimant;
 use opcore::{Context, Error};
 
-use crate::api::v1alpha1::{InventoryKind, OnFailure, Rollout, WavePhase, WavePlan};
+use crate::api::v1alpha1::{InventoryKind, OnFailure, WavePhase, WavePlan};
 use crate::controller::WavePlans;
 use crate::index::{Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
@@ -105,7 +105,7 @@ impl WavePlans {
         self.live.index().recheck(&name, context.now());
         let deleting = plan.metadata.deletion_timestamp.is_some();
         let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
-        let look = self.live.index().look(&name, deleting, most);
+        let look = self.live.index().look(&name, deleting, most, &plan.spec.prune.confirmed_kinds);
         let probes = self.ask_probes(&name, plan, &look);
         let lost = inventory.iter().filter(|kind| matches!(served.get(*kind), Some(Served::No)));
         Ok(Seen {
@@ -175,6 +175,7 @@ impl WavePlans {
             Served::No => None,
         });
         interest.scopes.extend(kept);
+        interest.completed = completed(plan, &draft.revision);
         interest.sources = source_ids(plan).collect();
         interest
             .scopes
@@ -249,6 +250,13 @@ fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
     })
 }
 
+/// The Jobs that were complete in this rollout, each with its wave, as the published status has them.
+fn completed(plan: &WavePlan, revision: &str) -> BTreeSet<(String, String)> {
+    let status = plan.status.as_ref().filter(|status| status.is_about(revision));
+    let waves = status.into_iter().flat_map(|status| &status.waves);
+    waves.flat_map(|wave| wave.completed.iter().map(|job| (wave.name.clone(), job.clone()))).collect()
+}
+
 fn written(kind: &InventoryKind) -> WrittenKind {
     (kind.api_version.clone(), kind.kind.clone())
 }
@@ -271,9 +279,8 @@ async fn kept(plan: &WavePlan, context: &Context) -> Result<BTreeMap<String, Opt
 
 /// The waves that the published status says were taken back, with the manifests that they have instead.
 fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Option<String>>, revision: &str) -> BTreeMap<String, String> {
-    let is_of = |rollout: &Rollout| rollout.revision == revision;
     // A new rollout begins with what the spec says.
-    let status = plan.status.iter().filter(|status| status.rollout.as_ref().is_some_and(is_of));
+    let status = plan.status.iter().filter(|status| status.is_about(revision));
     let waves = status.flat_map(|status| &status.waves).filter(|wave| wave.rolled_back);
     waves.filter_map(|wave| Some((wave.name.clone(), kept.get(&wave.name)?.clone()?))).collect()
 }

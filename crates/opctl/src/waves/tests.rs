@@ -6,7 +6,7 @@ use wave_orchestrator::api::v1alpha1::{PlanPhase, WavePhase, WavePlan};
 
 use super::plans::current;
 use super::tree::{View, tree};
-use super::{graph, list, status, verify};
+use super::{graph, list, status, verbs, verify};
 use crate::output::Paint;
 
 const FLEET: &str = include_str!("../../../../docs/samples/fleet.yaml");
@@ -181,6 +181,46 @@ fn an_edge_of_the_first_rollout_and_a_failure_that_does_not_matter_are_excused()
     // Never ready yet: then the edge did count.
     plan.status.as_mut().unwrap().waves[2].rolled_out = false;
     assert!(verified(&plan).contains("✘ infrastructure-config started, and infrastructure-operators is Failed\n"));
+}
+
+#[test]
+fn an_edge_of_the_first_rollout_counts_in_the_first_rollout_also_when_the_wave_is_ready() {
+    let mut plan = fleet(Some(DONE));
+    plan.spec.waves[2].depends_on[0].gate = wave_orchestrator::api::v1alpha1::Gate::FirstRollout;
+    let status = plan.status.as_mut().unwrap();
+    (status.waves[1].phase, status.waves[1].ready_at) = (WavePhase::Failed, None);
+    status.rollout.as_mut().unwrap().number = 1;
+    let text = verified(&plan);
+    assert!(text.contains("✘ infrastructure-config started, and infrastructure-operators is Failed\n"), "{text}");
+}
+
+#[test]
+fn what_counts_is_when_a_wave_first_started_and_who_is_tried_again_is_excused() {
+    let mut plan = fleet(Some(DONE));
+    let waves = &mut plan.status.as_mut().unwrap().waves;
+    // Both ran again, the second a moment after the first.
+    waves[2].begun_at = waves[2].started_at;
+    (waves[1].phase, waves[1].ready_at) = (WavePhase::Running, None);
+    waves[1].started_at = "2026-01-01T12:30:00Z".parse().ok();
+    waves[2].started_at = "2026-01-01T12:30:01Z".parse().ok();
+    let text = verified(&plan);
+    assert!(text.contains("~ infrastructure-config started, and infrastructure-operators is Running"), "{text}");
+    let waves = &mut plan.status.as_mut().unwrap().waves;
+    (waves[2].begun_at, waves[2].attempts) = (waves[2].started_at, 1);
+    let words = "infrastructure-operators is Running: it was tried again, whatever it depends on";
+    assert!(verified(&plan).contains(words), "{}", verified(&plan));
+}
+
+#[test]
+fn a_retry_of_all_leaves_out_what_cannot_be_carried_out_as_it_is_written() {
+    let mut plan = fleet(Some(TIMED_OUT));
+    let waves = &mut plan.status.as_mut().unwrap().waves;
+    let invalid = waves.iter_mut().find(|wave| wave.name == "services").unwrap();
+    (invalid.phase, invalid.started_at) = (WavePhase::Failed, None);
+    assert_eq!(verbs::in_trouble(&plan).unwrap(), ["database-workloads"]);
+    plan.status.as_mut().unwrap().waves.retain(|wave| wave.name == "services");
+    let words = "Wave services has not started: there is nothing to try again. Correct the plan.";
+    assert_eq!(verbs::in_trouble(&plan).unwrap_err().to_string(), words);
 }
 
 #[test]

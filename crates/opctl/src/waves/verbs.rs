@@ -201,13 +201,20 @@ fn known(plan: &WavePlan, waves: &[String]) -> anyhow::Result<Vec<String>> {
     }
 }
 
-fn in_trouble(plan: &WavePlan) -> anyhow::Result<Vec<String>> {
-    let waves: Vec<String> =
-        standing(plan).filter(|wave| wave.phase.is_trouble()).map(|wave| wave.name.clone()).collect();
-    if waves.is_empty() {
-        bail!("No wave of WavePlan {} failed or ran out of time: there is nothing to try again.", plan.name_any());
+/// The waves that can be tried again. One that cannot be carried out as it is written has never started.
+pub(super) fn in_trouble(plan: &WavePlan) -> anyhow::Result<Vec<String>> {
+    let troubled: Vec<&WaveStatus> = standing(plan).filter(|wave| wave.phase.is_trouble()).collect();
+    let started = troubled.iter().filter(|wave| wave.started_at.is_some());
+    let waves: Vec<String> = started.map(|wave| wave.name.clone()).collect();
+    match troubled.first() {
+        Some(wave) if waves.is_empty() => {
+            bail!("Wave {} has not started: there is nothing to try again. Correct the plan.", wave.name)
+        }
+        Some(_) => Ok(waves),
+        None => {
+            bail!("No wave of WavePlan {} failed or ran out of time: there is nothing to try again.", plan.name_any())
+        }
     }
-    Ok(waves)
 }
 
 fn is_paused(plan: &WavePlan) -> bool {

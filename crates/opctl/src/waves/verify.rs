@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use opcore::duration::Span;
 use serde::Serialize;
-use wave_orchestrator::api::v1alpha1::{Dependency, Gate, OnFailure, WavePhase, WavePlan, WaveStatus};
+use wave_orchestrator::api::v1alpha1::{Gate, OnFailure, WavePhase, WavePlan, WaveStatus};
 use wave_orchestrator::probes;
 
 use super::Which;
@@ -100,6 +100,8 @@ pub(super) fn recorded(plan: &WavePlan) -> Vec<Check> {
         return vec![check(Verdict::Fail, "spec", "", message.to_owned())];
     }
     let picture = Picture::of(plan, Timestamp::now());
+    let rollout = plan.status.as_ref().and_then(|status| status.rollout.as_ref());
+    let is_first = rollout.is_some_and(|rollout| rollout.number == 1);
     let mut checks = Vec::new();
     for &number in &picture.graph.order {
         let (wave, standing) = (picture.wave(number), &picture.standing[number]);
@@ -114,7 +116,8 @@ pub(super) fn recorded(plan: &WavePlan) -> Vec<Check> {
         }
         for (dependency, &first) in wave.depends_on.iter().zip(&picture.graph.before[number]) {
             let goes_on = picture.wave(first).on_failure == OnFailure::Continue;
-            let (verdict, message) = in_order(standing, dependency, &picture.standing[first], goes_on);
+            let counts = dependency.gate == Gate::Always || is_first || !standing.rolled_out;
+            let (verdict, message) = in_order(standing, &picture.standing[first], counts, goes_on);
             checks.push(check(verdict, "order", &wave.name, message));
         }
     }
@@ -138,9 +141,9 @@ fn is_through(wave: &WaveStatus) -> (Verdict, String) {
 }
 
 /// Whether a wave that has started did so after one that it depends on was ready.
-fn in_order(late: &WaveStatus, edge: &Dependency, first: &WaveStatus, goes_on: bool) -> (Verdict, String) {
+fn in_order(late: &WaveStatus, first: &WaveStatus, counts: bool, goes_on: bool) -> (Verdict, String) {
     let (late_name, first_name) = (&late.name, &first.name);
-    let started = late.started_at.unwrap_or_default();
+    let started = late.begun_at.or(late.started_at).unwrap_or_default();
     if let Some(ready) = first.ready_at.filter(|ready| *ready <= started) {
         let gap = match Span::between(ready, started) {
             gap if gap < Span::from_secs(1) => "right".to_owned(),
@@ -165,8 +168,10 @@ fn in_order(late: &WaveStatus, edge: &Dependency, first: &WaveStatus, goes_on: b
         "that was skipped"
     } else if goes_on {
         "that may fail (onFailure: Continue)"
-    } else if edge.gate == Gate::FirstRollout && late.rolled_out {
+    } else if !counts {
         "that counts in the first rollout only (gate: FirstRollout)"
+    } else if late.attempts > 0 {
+        "it was tried again, whatever it depends on"
     } else if started_since {
         "that has started since, and may have been ready before"
     } else {

@@ -73,7 +73,7 @@ async fn a_status_is_a_tree_without_colours_in_a_pipe() {
     let text = user.run("waves status tree").await.good();
     assert!(text.starts_with("tree   Failed   4/7 waves"), "{text}");
     assert!(text.contains("│ └─✘ database-workloads ★       TimedOut   4/5"), "{text}");
-    assert!(text.contains("Progressing: Cluster db/orders has 1 of 3 instances ready."), "{text}");
+    assert!(text.contains("TooFewInstances: Cluster db/orders has 1 of 3 instances ready."), "{text}");
     assert!(text.contains("blocked by database-workloads"), "{text}");
     assert!(!text.contains('\x1b'), "{text:?}");
 

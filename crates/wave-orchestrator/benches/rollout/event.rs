@@ -126,7 +126,7 @@ impl Desk {
     }
 
     fn decide(&mut self) -> wave_orchestrator::api::v1alpha1::WavePlanStatus {
-        self.seen.look = self.index.look(&self.name, false, 51);
+        self.seen.look = self.index.look(&self.name, false, 51, &[]);
         decide(&self.plan, &self.seen, self.now).status
     }
 

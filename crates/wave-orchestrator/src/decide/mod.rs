@@ -45,7 +45,7 @@ fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Deci
     let old = plan.status.as_ref().unwrap_or(&nothing);
     let graph = graph(&plan.spec.waves);
     let (requests, mut handled) = Requests::of(plan);
-    let same_rollout = old.rollout.as_ref().is_some_and(|rollout| rollout.revision == seen.revision);
+    let same_rollout = old.is_about(&seen.revision);
     let mut rollout = match &old.rollout {
         Some(rollout) if same_rollout => rollout.clone(),
         before => Rollout {
@@ -62,7 +62,6 @@ fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Deci
         graph: &graph,
         seen,
         requests: &requests,
-        rollout: &rollout,
         same_rollout,
         paused: plan.spec.suspend || requests.paused,
         held: failed.is_some(),

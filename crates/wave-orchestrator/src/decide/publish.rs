@@ -1,12 +1,12 @@
 //! What people read of a plan, and when it is worth a write.
 
 use jiff::{SignedDuration, Timestamp};
-use opcore::conditions::{self, New, Summary};
+use opcore::conditions::{self, Condition, New, Summary};
 use opcore::operator::Note;
 
 use super::graph::Graph;
 use super::requests::Requests;
-use crate::api::v1alpha1::{Gate, OnFailure, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
+use crate::api::v1alpha1::{Dependency, Gate, OnFailure, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::observe::Seen;
 
 /// Mere progress is written at most this often.
@@ -122,21 +122,22 @@ fn eta(status: &WavePlanStatus, now: Timestamp) -> Option<String> {
 
 /// Compares the order in which the waves started with the graph: what `verify-startup` tells, too.
 fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp) {
+    let is_first = status.rollout.as_ref().is_some_and(|rollout| rollout.number == 1);
     let mut faults = Vec::new();
     for wave in &plan.spec.waves {
-        // Who was forced was meant to start early.
-        let Some(late) = status.wave(&wave.name).filter(|late| late.started_at.is_some() && !late.forced) else {
-            continue;
-        };
-        for dependency in wave.depends_on.iter().filter(|dependency| dependency.gate == Gate::Always) {
+        let Some(late) = status.wave(&wave.name) else { continue };
+        // Who was forced was meant to start early; who was tried again was not asked what it depends on.
+        let Some(begun) = late.begun_at.filter(|_| !late.forced && late.attempts == 0) else { continue };
+        let counts = |edge: &&Dependency| edge.gate == Gate::Always || is_first || !late.rolled_out;
+        for dependency in wave.depends_on.iter().filter(counts) {
             let Some(first) = status.wave(&dependency.wave) else { continue };
             let policy = plan.spec.waves.iter().find(|wave| wave.name == first.name).map(|wave| wave.on_failure);
             if policy == Some(OnFailure::Continue) || first.phase == WavePhase::Skipped {
                 continue;
             }
-            // A wave that began after its dependant runs again, which says nothing of how that one started.
-            let again = first.started_at > late.started_at;
-            let was_ready = first.ready_at.is_some_and(|ready| Some(ready) <= late.started_at);
+            // A wave that started after its dependant had begun runs again, which says nothing of how that one began.
+            let again = first.started_at.is_some_and(|started| started > begun);
+            let was_ready = first.ready_at.is_some_and(|ready| ready <= begun);
             if !again && !was_ready {
                 faults.push(format!("{} started before {} was ready", late.name, first.name));
             }
@@ -199,21 +200,27 @@ pub(super) fn settle(
     mut new: WavePlanStatus,
     now: Timestamp,
 ) -> (WavePlanStatus, Option<Timestamp>) {
-    if gist(old) != gist(&new) {
+    let due = old.progressed_at.and_then(|last| last.checked_add(PROGRESS_EVERY).ok()).filter(|due| *due > now);
+    let has_moved = progress(old) != progress(&new);
+    if gist(old) != gist(&new) || (has_moved && due.is_none()) {
         new.progressed_at = Some(now);
         return (new, None);
     }
-    if progress(old) == progress(&new) {
-        return (old.clone(), None);
-    }
-    let due = old.progressed_at.and_then(|last| last.checked_add(PROGRESS_EVERY).ok());
-    match due {
-        Some(due) if due > now => (old.clone(), Some(due)),
-        _ => {
-            new.progressed_at = Some(now);
-            (new, None)
-        }
-    }
+    // The summary may have been overruled by a refused write, and may be again: it is no progress.
+    let conditions = if has_moved && facts(old) == facts(&new) { old.conditions.clone() } else { new.conditions };
+    (WavePlanStatus { conditions, ..old.clone() }, due.filter(|_| has_moved))
+}
+
+/// The conditions without their words.
+fn facts(status: &WavePlanStatus) -> impl PartialEq {
+    let fact = |condition: &Condition| (condition.type_.clone(), condition.status.clone(), condition.reason.clone());
+    status.conditions.iter().map(fact).collect::<Vec<_>>()
+}
+
+/// The conditions beside the summary.
+fn beside_the_summary(status: &WavePlanStatus) -> impl Iterator<Item = &Condition> {
+    let summary = [conditions::READY, conditions::RECONCILING, conditions::STALLED];
+    status.conditions.iter().filter(move |condition| !summary.contains(&condition.type_.as_str()))
 }
 
 /// The status without what only tells how far it is, or how late.
@@ -233,6 +240,7 @@ fn gist(status: &WavePlanStatus) -> WavePlanStatus {
         path.slack.clear();
     }
     (gist.eta, gist.progressed_at) = (None, None);
+    gist.conditions = beside_the_summary(status).cloned().collect();
     for condition in &mut gist.conditions {
         condition.message.clear();
     }
@@ -242,6 +250,6 @@ fn gist(status: &WavePlanStatus) -> WavePlanStatus {
 /// What tells how far it is.
 fn progress(status: &WavePlanStatus) -> impl PartialEq {
     let waves = status.waves.iter().map(|wave| (wave.ready, wave.total, wave.not_ready.clone())).collect::<Vec<_>>();
-    let messages = status.conditions.iter().map(|condition| condition.message.clone()).collect::<Vec<_>>();
+    let messages = beside_the_summary(status).map(|condition| condition.message.clone()).collect::<Vec<_>>();
     (waves, messages, status.inventory.clone())
 }

@@ -138,7 +138,8 @@ impl<'a> Scene<'a> {
         if progress.state != State::Released || self.kept.is_empty() || !delete {
             return None;
         }
-        let message = format!("{} is taken down; {}.", super::words(self.plan), kept_words(&self.kept));
+        let message =
+            format!("{} is taken down; {}.", super::words(self.plan), kept_words(&self.kept, self.kept.len()));
         Some(Note::warning("Kept", message))
     }
 }

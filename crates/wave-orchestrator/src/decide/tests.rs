@@ -102,6 +102,21 @@ impl Play {
         panic!("it does not come to rest: {:#?}", self.plan.status);
     }
 
+    /// Decides, has a write refused, and publishes what is left to say.
+    fn refuse(&mut self) {
+        let before = self.plan.status.clone().unwrap_or_default().conditions;
+        let mut status = decide(&self.plan, &self.seen, self.now).status;
+        let summary = opcore::conditions::Summary::stalled("OwnedByAnother", "ConfigMap a was left alone.");
+        summary.write(&mut status, self.plan.metadata.generation, self.now);
+        for condition in &mut status.conditions {
+            let was = opcore::conditions::find(&before, &condition.type_);
+            if let Some(was) = was.filter(|was| was.status == condition.status) {
+                condition.last_transition_time = was.last_transition_time.clone();
+            }
+        }
+        self.plan.status = Some(status);
+    }
+
     fn phases(&mut self) -> BTreeMap<String, WavePhase> {
         self.settle();
         let status = self.plan.status.as_ref().unwrap();
@@ -142,7 +157,7 @@ fn nudge(name: &str) -> crate::index::NudgeSeen {
         name: name.to_owned(),
         uid: "u".to_owned(),
     };
-    crate::index::NudgeSeen { member: 0, target, requested: None, refused_at: None }
+    crate::index::NudgeSeen { member: 0, target, requested: None, unanswered: false, refused_at: None }
 }
 
 fn minutes(count: u64) -> Span {
@@ -581,7 +596,7 @@ fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
         name: "services".to_owned(),
         uid: "u".to_owned(),
     };
-    fleet.look("services").gates.push(crate::index::GateSeen { target, held: true });
+    fleet.look("services").gates.push(crate::index::GateSeen { member: 1, target, held: true });
     let decision = fleet.settle();
     let writes: Vec<_> = decision.plan.writes().collect();
     assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
@@ -591,4 +606,326 @@ fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
         decision.plan.writes().map(ToString::to_string).collect::<Vec<_>>(),
         [format!("remove finalizer {FINALIZER}")]
     );
+}
+
+#[test]
+fn a_write_that_is_refused_again_and_again_changes_nothing_that_is_published() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.refuse();
+    let published = fleet.plan.status.clone();
+    for seconds in [1, 60, 3] {
+        fleet.pass(seconds).refuse();
+        assert_eq!(fleet.plan.status, published, "else its own words would wake it before its time");
+    }
+}
+
+#[test]
+fn what_is_no_longer_refused_is_no_longer_told_even_while_progress_waits() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").total = 100;
+    fleet.settle();
+    fleet.refuse();
+    fleet.pass(1).look("infrastructure-core").ready = 40;
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(decision.status.wave("infrastructure-core").unwrap().ready, 0);
+    assert!(!opcore::conditions::is_true(&decision.status.conditions, "Stalled"));
+    assert_eq!(opcore::conditions::find(&decision.status.conditions, "Ready").unwrap().reason, "RollingOut");
+}
+
+fn orphan(kind: &str, name: &str, protected: Option<crate::api::v1alpha1::ProtectedKind>) -> crate::index::OwnedSeen {
+    let mut target = nudge(name).target;
+    kind.clone_into(&mut target.resource.kind);
+    crate::index::OwnedSeen {
+        target,
+        wave: "gone".to_owned(),
+        stage: crate::render::Stage::Rest,
+        deleting: false,
+        protected,
+    }
+}
+
+#[test]
+fn what_stays_anyway_does_not_count_towards_the_limit_of_a_prune() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.prune.limit = 1;
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    let look = &mut fleet.seen.look;
+    look.kept = vec![orphan("Namespace", "shop", Some(crate::api::v1alpha1::ProtectedKind::Namespace))];
+    look.kept_count = 9;
+    (look.orphans, look.orphan_count) = (vec![orphan("ConfigMap", "old", None)], 1);
+    let writes: Vec<String> = fleet.settle().plan.writes().map(ToString::to_string).collect();
+    assert_eq!(writes.len(), 1, "{writes:?}");
+    assert!(writes[0].contains("ConfigMap old"), "{writes:?}");
+    let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
+    assert!(held.starts_with("Namespace shop and 8 more would take data along and stay"), "{held}");
+    fleet.seen.look.orphan_count = 2;
+    assert_eq!(fleet.settle().plan.writes().count(), 0);
+    let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
+    assert!(held.starts_with("2 objects are no longer in the plan, which is more than prune.limit (1)"), "{held}");
+}
+
+/// Flux does what was asked last, as far as any of these plans asked anything. Answers how often it was asked.
+fn flux(plays: &mut [Play], annotation: &mut Option<String>) -> usize {
+    let mut asked = 0;
+    for number in 0..plays.len() {
+        // Others hear of it at once, and Flux is slow.
+        for play in &mut *plays {
+            let look = play.look("infrastructure-core");
+            look.nudges[0].requested.clone_from(annotation);
+            (look.nudges[0].unanswered, look.ready) = (true, 0);
+            play.pass(1);
+        }
+        let decision = plays[number].settle();
+        for write in decision.plan.writes() {
+            let Write::Annotate { annotations, .. } = write else { continue };
+            annotation.clone_from(&annotations[crate::index::FLUX_REQUEST]);
+            asked += 1;
+        }
+    }
+    for play in plays {
+        play.look("infrastructure-core").nudges[0].requested.clone_from(annotation);
+        play.look("infrastructure-core").nudges[0].unanswered = false;
+        play.ready("infrastructure-core").settle();
+    }
+    asked
+}
+
+#[test]
+fn two_plans_over_one_flux_member_come_to_rest() {
+    let mut plays = [Play::fleet(), Play::fleet()];
+    for play in &mut plays {
+        play.look("infrastructure-core").nudges.push(nudge("k"));
+    }
+    let mut annotation = None;
+    let asked: Vec<usize> = (0..4).map(|_| flux(&mut plays, &mut annotation)).collect();
+    assert_eq!(asked, [2, 0, 0, 0], "each asks once at most");
+    assert_eq!(plays.map(|mut play| play.phase("infrastructure-core")), [WavePhase::Ready; 2]);
+}
+
+#[test]
+fn a_request_of_someone_else_counts_when_it_is_of_the_time_since_the_wave_started() {
+    for (requested, counts) in [
+        ("2026-01-01T00:00:30.5+00:00", true),
+        ("2026-01-01T01:00:00+01:00", true),
+        ("2025-12-31T23:59:59Z", false),
+        ("2026-01-01T00:02:00Z", false),
+        ("now", false),
+    ] {
+        let mut fleet = Play::fleet();
+        fleet.settle();
+        fleet.pass(60).ready("infrastructure-core");
+        let theirs = crate::index::NudgeSeen { requested: Some(requested.to_owned()), ..nudge("k") };
+        fleet.look("infrastructure-core").nudges.push(theirs);
+        let writes = fleet.settle().plan.writes().count();
+        assert_eq!(
+            (fleet.phase("infrastructure-core") == WavePhase::Ready, writes == 0),
+            (counts, counts),
+            "{requested}"
+        );
+    }
+}
+
+#[test]
+fn a_ready_wave_stays_so_while_flux_answers_a_person_and_is_not_asked_anew() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").nudges.push(nudge("k"));
+    fleet.settle();
+    fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
+    fleet.ready("infrastructure-core").settle();
+    let look = fleet.pass(100).look("infrastructure-core");
+    look.nudges[0].requested = Some("2026-01-01T00:01:00Z".to_owned());
+    (look.nudges[0].unanswered, look.ready) = (true, 0);
+    let published = fleet.plan.status.clone();
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!((Some(decision.status), decision.plan.writes().count()), (published, 0));
+    // What came of it counts.
+    fleet.look("infrastructure-core").nudges[0].unanswered = false;
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Running);
+}
+
+#[test]
+fn a_wave_that_is_no_longer_ready_does_not_ask_again_unless_it_is_tried_again() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").nudges.push(nudge("k"));
+    fleet.settle();
+    fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
+    fleet.ready("infrastructure-core").settle();
+    fleet.pass(600).unready("infrastructure-core");
+    assert_eq!((fleet.settle().plan.writes().count(), fleet.phase("infrastructure-core")), (0, WavePhase::Running));
+    fleet.pass(1).annotate(RETRY_ANNOTATION, "infrastructure-core@1").settle();
+    assert_eq!(fleet.settle().plan.writes().count(), 1);
+}
+
+fn gate(member: usize, name: &str) -> crate::index::GateSeen {
+    crate::index::GateSeen { member, target: nudge(name).target, held: true }
+}
+
+#[test]
+fn gates_of_a_sequential_wave_open_one_after_another() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Sequential;
+    let look = fleet.look("infrastructure-core");
+    // What the second was before it was suspended says nothing.
+    (look.total, look.ready, look.frontier) = (2, 1, Some((1, crate::render::Stage::Rest)));
+    look.gates = vec![gate(1, "first"), gate(2, "second")];
+    let opened = |fleet: &mut Play| -> Vec<String> {
+        let decision = fleet.settle();
+        decision.plan.writes().map(ToString::to_string).collect()
+    };
+    assert_eq!(opened(&mut fleet).len(), 1);
+    assert!(opened(&mut fleet)[0].contains("first"), "{:?}", opened(&mut fleet));
+    fleet.look("infrastructure-core").gates[0].held = false;
+    assert_eq!(opened(&mut fleet), [""; 0], "the first is not ready yet");
+    fleet.look("infrastructure-core").frontier = None;
+    assert!(opened(&mut fleet)[0].contains("second"), "{:?}", opened(&mut fleet));
+}
+
+#[test]
+fn in_a_sequential_wave_nothing_comes_before_a_member_that_is_yet_to_be_asked_or_let_go() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Sequential;
+    let look = fleet.look("infrastructure-core");
+    // All of them were ready before.
+    (look.ready, look.frontier) = (look.total, None);
+    look.nudges = vec![crate::index::NudgeSeen { member: 1, ..nudge("asked") }];
+    look.gates = vec![gate(2, "gated")];
+    look.nudges.push(crate::index::NudgeSeen { member: 3, ..nudge("later") });
+    let writes = |fleet: &mut Play| fleet.settle().plan.writes().map(ToString::to_string).collect::<Vec<_>>();
+    let first = writes(&mut fleet);
+    assert!(first.len() == 1 && first[0].contains("asked"), "{first:?}");
+    fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
+    let second = writes(&mut fleet);
+    assert!(second.len() == 1 && second[0].contains("gated"), "{second:?}");
+    fleet.look("infrastructure-core").gates[0].held = false;
+    let third = writes(&mut fleet);
+    assert!(third.len() == 1 && third[0].contains("later"), "{third:?}");
+}
+
+#[test]
+fn what_a_hook_applies_at_the_end_waits_until_every_member_was_asked_and_let_go() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Concurrent;
+    let target = nudge("done").target;
+    let object = kube::core::DynamicObject::new("done", &target.resource).within("shop");
+    let apply = opcore::plan::Apply { resource: target.resource, object };
+    let claimant = opcore::ownership::Claimant::acting_for("wave-orchestrator", &fleet.plan);
+    let comparison = opcore::act::Comparison::of(&claimant, &apply).unwrap();
+    let wanted = std::sync::Arc::new(crate::interest::Wanted { apply, comparison, digest: 1 });
+    let stage = crate::render::Stage::After;
+    fleet.seen.look.applied_kinds.insert(("v1".to_owned(), "ConfigMap".to_owned()));
+    let look = fleet.look("infrastructure-core");
+    look.due.push(crate::index::Due { member: 3, stage, wanted, refused_at: None });
+    // The members were ready before.
+    look.frontier = Some((3, stage));
+    look.nudges = vec![crate::index::NudgeSeen { member: 1, ..nudge("asked") }];
+    look.gates = vec![gate(2, "gated")];
+    let applies = |fleet: &mut Play| fleet.settle().plan.writes().any(|write| matches!(write, Write::Apply(_)));
+    assert!(!applies(&mut fleet));
+    fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
+    assert!(!applies(&mut fleet));
+    fleet.look("infrastructure-core").gates[0].held = false;
+    assert!(applies(&mut fleet));
+}
+
+#[test]
+fn a_retry_that_is_asked_before_anything_is_read_is_carried_out_once() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.pass(301);
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::TimedOut);
+    // The operator starts again, and reads nothing before it is asked.
+    fleet.look("infrastructure-core").unread = 1;
+    fleet.annotate(RETRY_ANNOTATION, "infrastructure-core@1").pass(1).settle();
+    fleet.pass(1).look("infrastructure-core").unread = 0;
+    fleet.settle();
+    let core = fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap();
+    assert_eq!((core.phase, core.attempts), (WavePhase::Running, 1));
+}
+
+#[test]
+fn a_retry_of_what_is_ready_changes_nothing_even_before_it_is_read() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.ready("infrastructure-core").settle();
+    fleet.look("infrastructure-core").unread = 1;
+    fleet.annotate(RETRY_ANNOTATION, "infrastructure-core@1");
+    assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Ready);
+    assert_eq!(fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap().attempts, 0);
+}
+
+#[test]
+fn a_resume_that_is_asked_before_the_failed_wave_is_read_holds() {
+    let mut fleet = Play::fleet();
+    let number = fleet.number("infrastructure-monitoring");
+    fleet.plan.spec.waves[number].on_failure = crate::api::v1alpha1::OnFailure::Pause;
+    fleet.settle();
+    fleet.ready("infrastructure-core").settle();
+    fleet.fail("infrastructure-monitoring").settle();
+    fleet.look("infrastructure-monitoring").unread = 1;
+    fleet.annotate(RESUME_ANNOTATION, "1").settle();
+    fleet.look("infrastructure-monitoring").unread = 0;
+    fleet.ready("infrastructure-operators");
+    assert_eq!(fleet.phase("database-workloads"), WavePhase::Running);
+    assert_eq!(fleet.phase("infrastructure-monitoring"), WavePhase::Failed);
+}
+
+fn is_in_order(play: &mut Play) -> bool {
+    play.settle();
+    let conditions = &play.plan.status.as_ref().unwrap().conditions;
+    opcore::conditions::find(conditions, "StartedInOrder").unwrap().status == "True"
+}
+
+#[test]
+fn an_edge_for_the_first_rollout_counts_in_the_first_rollout() {
+    let mut fleet = Play::fleet();
+    let number = fleet.number("services");
+    fleet.plan.spec.waves[number].depends_on[0].gate = crate::api::v1alpha1::Gate::FirstRollout;
+    fleet.annotate(FORCE_ANNOTATION, "services@1").settle();
+    fleet.ready("services").settle();
+    // As if something had gone wrong.
+    let status = fleet.plan.status.as_mut().unwrap();
+    status.waves.iter_mut().find(|wave| wave.name == "services").unwrap().forced = false;
+    assert!(!is_in_order(&mut fleet), "although it is ready by now");
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    fleet.pass(60).unready("database-workloads").unready("services").seen.revision = "r2".to_owned();
+    assert!(is_in_order(&mut fleet), "later it does not");
+}
+
+#[test]
+fn a_wave_that_runs_again_while_one_before_it_does_so_too_has_started_in_order_all_the_same() {
+    let mut fleet = Play::fleet();
+    for wave in fleet.plan.spec.waves.clone() {
+        fleet.settle();
+        fleet.ready(&wave.name);
+    }
+    fleet.settle();
+    fleet.pass(3600).unready("infrastructure-core").settle();
+    fleet.pass(1).unready("infrastructure-operators").settle();
+    assert!(is_in_order(&mut fleet));
+    fleet.pass(60).ready("infrastructure-core").settle();
+    fleet.ready("infrastructure-operators");
+    assert!(is_in_order(&mut fleet));
+    // Nor does it say anything of a start that someone asks for another time.
+    fleet.pass(60).unready("infrastructure-core").unready("infrastructure-operators").settle();
+    fleet.pass(1).annotate(RETRY_ANNOTATION, "infrastructure-operators@1");
+    assert!(is_in_order(&mut fleet));
+}
+
+#[test]
+fn which_jobs_were_complete_is_in_the_status() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.look("infrastructure-core").completed = vec!["Job shop/migrate".to_owned()];
+    fleet.settle();
+    let core = fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap();
+    assert_eq!(core.completed, ["Job shop/migrate"]);
 }

@@ -6,9 +6,9 @@ use opcore::duration::Span;
 use super::graph::Graph;
 use super::requests::Requests;
 use crate::api::v1alpha1::{
-    Gate, NotReady, OnFailure, Rollout, Wave, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus,
+    Gate, NotReady, OnFailure, Wave, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus,
 };
-use crate::index::WaveLook;
+use crate::index::{NudgeSeen, WaveLook};
 use crate::observe::Seen;
 use crate::probes::ProbeSeen;
 
@@ -28,8 +28,6 @@ pub(super) struct Board<'a> {
     pub seen: &'a Seen,
     /// What people ask.
     pub requests: &'a Requests,
-    /// The rollout that this is about.
-    pub rollout: &'a Rollout,
     /// Whether what was published is about the same rollout.
     pub same_rollout: bool,
     /// Whether the whole plan is not to go on.
@@ -76,11 +74,10 @@ impl Board<'_> {
         let nothing = WaveLook::default();
         let look = self.seen.look.waves.get(number).unwrap_or(&nothing);
         let probes = self.seen.probes.get(number).map_or(&[][..], Vec::as_slice);
-        if look.unread > 0 && was.started_at.is_some() && self.same_rollout {
-            // As after a restart: what is published is the best that is known.
-            return was.clone();
-        }
         let case = Case { board: self, wave, was, look, probes };
+        if look.unread > 0 && was.started_at.is_some() && self.same_rollout {
+            return case.unread();
+        }
         let mut now = case.counted();
         let problem = self.graph.broken.get(&number).or(look.problem.as_ref());
         if self.requests.skips(&wave.name) {
@@ -99,7 +96,7 @@ impl Board<'_> {
                 Start::Waits(names) => (now.phase, now.waiting_for) = (WavePhase::Waiting, names),
                 Start::Blocked(names) => (now.phase, now.waiting_for) = (WavePhase::Blocked, names),
                 Start::Now => {
-                    case.start(&mut now);
+                    case.begin(&mut now);
                     case.proceed(&mut now);
                 }
             }
@@ -155,24 +152,33 @@ impl Case<'_> {
             Some(NotReady { object, reason: "ProbeFailed".to_owned(), message, failed: false })
         });
         WaveStatus {
-            ready: count(self.look.ready + passed),
+            ready: count(self.ready() + passed),
             total: count(self.look.total + self.wave.probes.len()),
             waiting_for: Vec::new(),
+            completed: self.look.completed.clone(),
             not_ready: self.look.not_ready.iter().cloned().chain(lacking).collect(),
             ..self.was.clone()
         }
     }
 
+    /// How many items are ready. In a wave that is ready, those that someone asked to reconcile are what they were until
+    /// they have answered.
+    fn ready(&self) -> usize {
+        let was_ready = self.was.phase == WavePhase::Ready;
+        self.look.ready + self.look.nudges.iter().filter(|nudge| was_ready && nudge.unanswered).count()
+    }
+
     /// Whether everything in it is ready, and everything that was to be asked of it was asked.
-    fn is_ready(&self) -> bool {
-        let token = token(self.board.rollout, self.was.attempts);
-        let probed = self.was.phase == WavePhase::Ready
+    fn is_ready(&self, now: &WaveStatus) -> bool {
+        let was_ready = self.was.phase == WavePhase::Ready;
+        let probed = was_ready
             || (self.was.phase == WavePhase::Failed && self.was.rolled_back)
             || (self.probes.len() == self.wave.probes.len() && self.probes.iter().all(|probe| probe.lack.is_none()));
-        self.look.ready == self.look.total
+        let asked = was_ready || self.look.nudges.iter().all(|nudge| is_asked(nudge, now, self.board.now));
+        self.ready() == self.look.total
             && self.look.due.is_empty()
-            && self.look.nudges.iter().all(|nudge| nudge.requested.as_ref() == Some(&token))
             && self.look.gates.iter().all(|gate| !gate.held)
+            && asked
             && probed
     }
 
@@ -188,10 +194,15 @@ impl Case<'_> {
         (now.ready_at, now.duration, now.retry_at, now.forgiven) = (None, None, None, false);
     }
 
-    fn start_again(&self, now: &mut WaveStatus) {
+    fn begin(&self, now: &mut WaveStatus) {
         self.start(now);
+        now.begun_at = now.started_at;
+    }
+
+    fn start_again(&self, now: &mut WaveStatus) {
+        self.begin(now);
         now.attempts += 1;
-        now.rolled_back = false;
+        take_back(now, false);
     }
 
     /// Whether it was ready once with other manifests than these.
@@ -200,20 +211,33 @@ impl Case<'_> {
         rollback.is_some_and(|rollback| rollback.kept.is_some() && rollback.kept != rollback.wanted)
     }
 
+    /// Where a wave stands that was started, and of which something was not looked at yet, as after a restart: what is
+    /// published is the best that is known. What people ask is carried out all the same, since they ask only once.
+    fn unread(&self) -> WaveStatus {
+        let mut now = self.was.clone();
+        let in_trouble = self.was.phase.is_trouble();
+        if !self.was.phase.is_through() && self.board.requests.retries(&self.wave.name, in_trouble) {
+            self.start_again(&mut now);
+        } else if in_trouble && self.board.requests.resume {
+            now.forgiven = true;
+        }
+        now
+    }
+
     /// Takes a wave that was started further.
     fn proceed(&self, now: &mut WaveStatus) {
         let moment = self.board.now;
         if self.board.requests.retries(&self.wave.name, self.was.phase.is_trouble())
-            && (now.rolled_back || !self.is_ready())
+            && (now.rolled_back || !self.is_ready(now))
         {
             return self.start_again(now);
         }
-        if self.is_ready() && now.rolled_back {
+        if self.is_ready(now) && now.rolled_back {
             now.phase = WavePhase::Failed;
             now.not_ready = vec![taken_back(&self.wave.name)];
             return;
         }
-        if self.is_ready() {
+        if self.is_ready(now) {
             return become_ready(now, self.was.phase, moment);
         }
         if self.board.paused || self.wave.suspend {
@@ -239,7 +263,7 @@ impl Case<'_> {
         }
         if self.wave.on_failure == OnFailure::Rollback && !now.rolled_back && self.can_be_taken_back() {
             self.start(now);
-            now.rolled_back = true;
+            take_back(now, true);
             return;
         }
         if self.wave.on_failure == OnFailure::Retry && now.attempts < self.wave.retries {
@@ -266,6 +290,15 @@ fn become_ready(now: &mut WaveStatus, was: WavePhase, moment: Timestamp) {
     }
 }
 
+/// Has the manifests apply from when it was last ready, or those of the spec again. Which Jobs of the others were complete
+/// says nothing of these.
+fn take_back(now: &mut WaveStatus, back: bool) {
+    if now.rolled_back != back {
+        now.completed.clear();
+    }
+    now.rolled_back = back;
+}
+
 /// Jobs that failed before the wave was started again: they are made anew.
 pub(super) fn stale_jobs<'a>(
     look: &'a WaveLook,
@@ -282,9 +315,21 @@ pub(super) fn stale_jobs<'a>(
         .map(|(target, _)| target)
 }
 
-/// What Flux members are asked with: the same for one start of a wave, another for the next.
-pub(super) fn token(rollout: &Rollout, attempts: i32) -> String {
-    format!("{}.{attempts}", rollout.started_at)
+/// What Flux members are asked with: the same for one start of a wave, a later one for the next.
+pub(super) fn request(wave: &WaveStatus) -> Option<String> {
+    asked_since(wave).map(|since| since.to_string())
+}
+
+/// Whether a member was asked to reconcile since the wave began: by this plan, or by whoever else, as another plan or
+/// `flux reconcile`. To ask in turn would only lead to being asked in turn. A time to come would count too long.
+pub(super) fn is_asked(nudge: &NudgeSeen, wave: &WaveStatus, now: Timestamp) -> bool {
+    let (Some(requested), Some(since)) = (&nudge.requested, asked_since(wave)) else { return false };
+    let is_recent = |at: Timestamp| since <= at && at <= now;
+    *requested == since.to_string() || requested.parse().is_ok_and(is_recent)
+}
+
+fn asked_since(wave: &WaveStatus) -> Option<Timestamp> {
+    wave.begun_at.or(wave.started_at)
 }
 
 /// Whether a failure has paused the plan, and nobody resumed it.

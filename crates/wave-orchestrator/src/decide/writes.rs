@@ -6,7 +6,7 @@ use opcore::plan::{Delete, Dependants};
 use opcore::{Plan, Write};
 use serde_json::json;
 
-use super::waves::{Board, stale_jobs, token};
+use super::waves::{Board, is_asked, request, stale_jobs};
 use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::index::{Due, FLUX_REQUEST, NudgeSeen, OwnedSeen, WaveLook};
 use crate::interest::WrittenKind;
@@ -36,14 +36,15 @@ pub(super) fn writes(
     let (mut now, mut starting, mut running, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, wave) in waves.iter().enumerate() {
         let Some(look) = seen.look.waves.get(number) else { continue };
-        now.extend(gates(wave, look, board));
+        let turn = turn(board, number, wave, look);
+        now.extend(gates(board, wave, look, turn));
         now.extend(keep(plan, seen, board, wave));
         if may_act(board, wave) {
             let mut of_wave = Vec::new();
             of_wave
                 .extend(stale_jobs(look, wave).cloned().map(|target| (None, delete(target, Dependants::Background))));
-            of_wave.extend(nudges(board, number, wave, look));
-            let due = applicable(plan.spec.waves[number].parallelism, look);
+            of_wave.extend(nudges(board, wave, look, turn));
+            let due = applicable(board, number, wave, look, turn);
             // The kinds of what is applied are written down first, so that it is found again.
             let due = due.filter(|due| recorded.contains(&kind_of(due)));
             of_wave.extend(due.map(|due| (due.refused_at, Write::Apply(Box::new(due.wanted.apply.clone())))));
@@ -98,15 +99,37 @@ fn keep(plan: &WavePlan, seen: &Seen, board: &Board<'_>, wave: &WaveStatus) -> O
     Write::apply(&kept_secret(plan, &seen.home, &wave.name, wanted)).ok()
 }
 
+/// The last member that may begin. Where they start one after another, a member that is ready, and yet is to be asked or
+/// let go, holds up those behind it: it will not be ready for long.
+fn turn(board: &Board<'_>, number: usize, wave: &WaveStatus, look: &WaveLook) -> usize {
+    if board.spec.waves[number].parallelism == Parallelism::Concurrent {
+        return usize::MAX;
+    }
+    let unready = look.frontier.map(|(member, _)| member);
+    unready.into_iter().chain(unsteered(board, wave, look)).min().unwrap_or(usize::MAX)
+}
+
+/// The members that are still to be asked, or to be let go.
+fn unsteered<'a>(board: &'a Board<'_>, wave: &'a WaveStatus, look: &'a WaveLook) -> impl Iterator<Item = usize> + 'a {
+    let unasked = look.nudges.iter().filter(|nudge| !is_asked(nudge, wave, board.now)).map(|nudge| nudge.member);
+    unasked.chain(look.gates.iter().filter(|gate| gate.held).map(|gate| gate.member))
+}
+
 /// What may be applied now: nothing of a later member or stage before what comes first is ready.
-fn applicable(parallelism: Parallelism, look: &WaveLook) -> impl Iterator<Item = &Due> {
-    let frontier = look.frontier;
+fn applicable<'a>(
+    board: &Board<'_>,
+    number: usize,
+    wave: &WaveStatus,
+    look: &'a WaveLook,
+    turn: usize,
+) -> impl Iterator<Item = &'a Due> {
+    let concurrent = board.spec.waves[number].parallelism == Parallelism::Concurrent;
+    let steered = unsteered(board, wave, look).next().is_none();
     look.due.iter().filter(move |due| {
-        let Some((member, stage)) = frontier else { return true };
-        let in_turn = parallelism == Parallelism::Concurrent || due.member <= member;
-        let of_member = parallelism == Parallelism::Concurrent || due.member == member;
-        let waits_for_all = due.stage == Stage::After && stage != Stage::After;
-        in_turn && !waits_for_all && !(of_member && stage.is_awaited() && due.stage > stage)
+        let Some((member, stage)) = look.frontier else { return true };
+        let of_member = concurrent || due.member == member;
+        let waits_for_all = due.stage == Stage::After && (stage != Stage::After || !steered);
+        due.member <= turn && !waits_for_all && !(of_member && stage.is_awaited() && due.stage > stage)
     })
 }
 
@@ -120,34 +143,32 @@ fn kind_of(due: &Due) -> WrittenKind {
     (resource.api_version.clone(), resource.kind.clone())
 }
 
-/// Members that have not been asked since the wave started, with their turn where that was refused before.
+/// Members that have not been asked since the wave began, with their turn where that was refused before.
 fn nudges<'a>(
     board: &'a Board<'_>,
-    number: usize,
     wave: &'a WaveStatus,
     look: &'a WaveLook,
+    turn: usize,
 ) -> impl Iterator<Item = (Option<u64>, Write)> + 'a {
-    let token = token(board.rollout, wave.attempts);
-    let sequential = board.spec.waves[number].parallelism == Parallelism::Sequential;
-    let is_unasked = |nudge: &&NudgeSeen| nudge.requested.as_ref() != Some(&token) && !waits_for_a_hook(look);
-    let unasked: Vec<_> = look.nudges.iter().filter(is_unasked).collect();
-    // One after another: the next is asked when all before it are ready.
-    let turn = unasked.first().map(|first| first.member);
-    let reached = look.frontier.map_or(usize::MAX, |(member, _)| member);
-    unasked.into_iter().filter(move |nudge| !sequential || (Some(nudge.member) == turn && nudge.member <= reached)).map(
-        move |nudge| {
-            let annotations = BTreeMap::from([(FLUX_REQUEST.to_owned(), Some(token.clone()))]);
-            (nudge.refused_at, Write::Annotate { target: nudge.target.clone(), annotations })
-        },
-    )
+    let may_begin = move |nudge: &&NudgeSeen| nudge.member <= turn && !waits_for_a_hook(look);
+    let unasked = look.nudges.iter().filter(may_begin).filter(|nudge| !is_asked(nudge, wave, board.now));
+    unasked.map(|nudge| {
+        let annotations = BTreeMap::from([(FLUX_REQUEST.to_owned(), request(wave))]);
+        (nudge.refused_at, Write::Annotate { target: nudge.target.clone(), annotations })
+    })
 }
 
 /// Members that are to be suspended, or no longer.
-fn gates<'a>(wave: &'a WaveStatus, look: &'a WaveLook, board: &Board<'_>) -> impl Iterator<Item = Write> + 'a {
-    let has_started = board.same_rollout && wave.started_at.is_some();
+fn gates<'a>(
+    board: &Board<'_>,
+    wave: &'a WaveStatus,
+    look: &'a WaveLook,
+    turn: usize,
+) -> impl Iterator<Item = Write> + 'a {
+    let has_started = board.same_rollout && wave.started_at.is_some() && !waits_for_a_hook(look);
     let hold = wave.started_at.is_none() && wave.phase != WavePhase::Skipped;
-    let release = (has_started && !waits_for_a_hook(look)) || wave.phase == WavePhase::Skipped;
-    let wanted = look.gates.iter().filter(move |gate| if gate.held { release } else { hold });
+    let may_begin = move |member| wave.phase == WavePhase::Skipped || (has_started && member <= turn);
+    let wanted = look.gates.iter().filter(move |gate| if gate.held { may_begin(gate.member) } else { hold });
     wanted.map(move |gate| Write::Claim {
         target: gate.target.clone(),
         fields: if hold { json!({ "spec": { "suspend": true } }) } else { json!({}) },
@@ -179,7 +200,7 @@ fn prune(plan: &WavePlan, seen: &Seen, board: &Board<'_>, waves: &[WaveStatus]) 
         board.same_rollout && board.old.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
     let through = waves.iter().all(|wave| wave.phase == WavePhase::Ready);
     let certain = seen.look.complete && seen.denied.is_empty();
-    if !settings.enabled || !published || !through || !certain || seen.look.orphan_count == 0 {
+    if !settings.enabled || !published || !through || !certain {
         return (Vec::new(), None);
     }
     let limit = usize::try_from(settings.limit).unwrap_or_default();
@@ -190,15 +211,15 @@ fn prune(plan: &WavePlan, seen: &Seen, board: &Board<'_>, waves: &[WaveStatus]) 
         );
         return (Vec::new(), Some(held));
     }
-    let is_kept = |orphan: &OwnedSeen| orphan.protected.is_some_and(|kind| !settings.confirmed_kinds.contains(&kind));
-    let (kept, free): (Vec<_>, Vec<_>) = seen.look.orphans.iter().partition(|orphan| is_kept(orphan));
-    let held = (!kept.is_empty()).then(|| kept_words(&kept));
-    (reverse(&free), held)
+    let kept: Vec<&OwnedSeen> = seen.look.kept.iter().collect();
+    let held = (!kept.is_empty()).then(|| kept_words(&kept, seen.look.kept_count));
+    (reverse(&seen.look.orphans.iter().collect::<Vec<_>>()), held)
 }
 
-pub(super) fn kept_words(kept: &[&OwnedSeen]) -> String {
+/// What stays, of which these are the first.
+pub(super) fn kept_words(kept: &[&OwnedSeen], count: usize) -> String {
     let names: Vec<String> = kept.iter().take(3).map(|orphan| orphan.target.to_string()).collect();
-    let more = if kept.len() > names.len() { format!(" and {} more", kept.len() - names.len()) } else { String::new() };
+    let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
     format!(
         "{}{more} would take data along and stay; annotate them with {}=true, or list their kinds in spec.prune.confirmedKinds, if they are to go",
         names.join(", "),

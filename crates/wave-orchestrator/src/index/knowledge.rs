@@ -16,6 +16,9 @@ use crate::render::Check;
 /// The annotation by which Flux is asked to reconcile now.
 pub(crate) const FLUX_REQUEST: &str = "reconcile.fluxcd.io/requestedAt";
 
+/// The reason for which a Flux object is not ready that was asked to reconcile and has not answered yet.
+const UNANSWERED: &str = "ReconcileRequested";
+
 /// The reasons for which a status is not believed yet, because it may be from before our own write.
 const FENCED: [&str; 2] = ["StatusNotRenewed", "OutdatedView"];
 
@@ -105,6 +108,9 @@ pub(super) struct Known {
     pub(super) requested: Option<String>,
     /// Whether our manager holds it suspended.
     pub(super) held: bool,
+    /// Of a Job: whether it was complete in this rollout. What it did stays done when it goes, as it does by itself with
+    /// `ttlSecondsAfterFinished`.
+    pub(super) completed: bool,
     /// Why our last write was refused.
     pub(super) refusal: Option<Refused>,
     fence: Option<Fence>,
@@ -141,6 +147,24 @@ impl Known {
             (None, _) => *self = Self { standing: Standing::NotServed, ..Self::default() },
             (Some(_), Standing::NotServed) => self.standing = Standing::Unread,
             _ => {}
+        }
+    }
+
+    /// It is published that this Job was complete, and nothing else is known of it yet.
+    pub(super) fn recall_completed(&mut self, item: &Item) {
+        if self.is_unread() {
+            self.completed = true;
+            self.current_for = digest(item);
+        }
+    }
+
+    /// In a new rollout a Job that is gone is run again.
+    pub(super) fn begin_rollout(&mut self) {
+        if self.completed && self.uid.is_none() {
+            (self.completed, self.current_for) = (false, None);
+            if !self.is_unread() {
+                self.standing = self.sum();
+            }
         }
     }
 
@@ -181,6 +205,11 @@ impl Known {
         self.standing == Standing::Ready && self.is_current(item)
     }
 
+    /// Whether it is not ready for no other reason than that it was asked to reconcile and has not done so yet.
+    pub(super) fn has_yet_to_answer(&self) -> bool {
+        matches!(&self.standing, Standing::Waiting { reason, .. } if reason == UNANSWERED)
+    }
+
     /// Whether it is to be applied.
     pub(super) fn is_due(&self, item: &Item) -> bool {
         matches!(item.task, Task::Apply(_)) && item.scope.is_some() && !self.is_unread() && !self.is_current(item)
@@ -202,6 +231,9 @@ impl Known {
             return false;
         }
         let before = self.clone_facts(item);
+        let is_complete = is_complete_job(item, object);
+        let cleared = is_complete.then(|| without_deletion(object)).flatten();
+        let object = cleared.as_ref().unwrap_or(object);
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         self.uid = text("/metadata/uid").map(str::to_owned);
         self.version = version(object);
@@ -240,6 +272,7 @@ impl Known {
                 }
             }
         }
+        self.completed = is_complete && self.is_ready(item);
         !before.is_like(&self.clone_facts(item))
     }
 
@@ -274,17 +307,21 @@ impl Known {
         if matches!(item.subject, Subject::Selected(_)) {
             return self.chosen.remove(id).is_some() && self.sum_up();
         }
-        let was = std::mem::replace(self, Self { standing: Standing::Missing, ..Self::default() });
-        was.standing != Standing::Missing
+        let was = std::mem::take(self);
+        if was.completed {
+            (self.completed, self.current_for) = (true, was.current_for);
+        }
+        self.standing = self.sum();
+        was.standing != self.standing
     }
 
     /// A choice is as ready as the least ready object in it; one of nothing is missing, as is an object that nobody told
-    /// of.
+    /// of, unless it has done its work.
     fn sum(&self) -> Standing {
         let worst = |found: &dyn Fn(&Standing) -> bool| self.chosen.values().find(|standing| found(standing)).cloned();
         worst(&|standing| standing.is_failed())
             .or_else(|| worst(&|standing| *standing != Standing::Ready))
-            .unwrap_or(if self.chosen.is_empty() { Standing::Missing } else { Standing::Ready })
+            .unwrap_or(if self.chosen.is_empty() && !self.completed { Standing::Missing } else { Standing::Ready })
     }
 
     /// Answers whether the choice as a whole changed.
@@ -305,6 +342,7 @@ impl Known {
             current: self.is_current(item),
             requested: self.requested.clone(),
             held: self.held,
+            completed: self.completed,
             uid: self.uid.clone(),
             recheck: self.recheck.as_ref().map(|(at, _)| *at),
         }
@@ -317,6 +355,7 @@ struct Facts {
     current: bool,
     requested: Option<String>,
     held: bool,
+    completed: bool,
     uid: Option<String>,
     recheck: Option<Timestamp>,
 }
@@ -327,9 +366,34 @@ impl Facts {
             && self.current == other.current
             && self.requested == other.requested
             && self.held == other.held
+            && self.completed == other.completed
             && self.uid == other.uid
             && self.recheck == other.recheck
     }
+}
+
+/// The digest of what is to be applied.
+fn digest(item: &Item) -> Option<u64> {
+    match &item.task {
+        Task::Apply(wanted) => Some(wanted.digest),
+        _ => None,
+    }
+}
+
+/// Whether it is a Job that has done its work. One that is suspended, as asked, is ready, too, but has not.
+fn is_complete_job(item: &Item, object: &Value) -> bool {
+    let is_job = matches!(&item.subject, Subject::One(id) if id.kind.group == "batch" && id.kind.kind == "Job");
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let is_complete = |condition: &Value| condition["type"] == "Complete" && condition["status"] == "True";
+    is_job && conditions.into_iter().flatten().any(is_complete)
+}
+
+/// An object that is being deleted, as if it were not: of a Job that is done only the remains are cleared away.
+fn without_deletion(object: &Value) -> Option<Value> {
+    object.pointer("/metadata/deletionTimestamp")?;
+    let mut object = object.clone();
+    object.get_mut("metadata")?.as_object_mut()?.remove("deletionTimestamp");
+    Some(object)
 }
 
 /// A digest of what people write in an object, comparable within this process.

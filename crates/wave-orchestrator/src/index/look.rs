@@ -26,10 +26,14 @@ const LONGEST_MESSAGE: usize = 400;
 pub struct Look {
     /// One per wave of the spec, in its order.
     pub waves: Vec<WaveLook>,
-    /// What the plan applied and no longer has; the first of them.
+    /// What the plan applied, no longer has, and may prune; the first of it.
     pub orphans: Vec<OwnedSeen>,
-    /// How many there are.
+    /// How many objects that is.
     pub orphan_count: usize,
+    /// What the plan applied and no longer has, and what stays because nobody confirmed that it may go; the first of it.
+    pub kept: Vec<OwnedSeen>,
+    /// How many objects that is.
+    pub kept_count: usize,
     /// How many objects of each kind the plan has applied.
     pub counts: BTreeMap<GroupKind, i64>,
     /// Everything that the plan applied; only for a plan that is being deleted.
@@ -80,6 +84,8 @@ pub struct WaveLook {
     pub gates: Vec<GateSeen>,
     /// Jobs of ours that failed, and when they were made: to try again they must be made anew.
     pub failed_jobs: Vec<(Target, Option<Timestamp>)>,
+    /// Jobs that were complete in this rollout, whether they are still there or not.
+    pub completed: Vec<String>,
     /// When time alone changes a verdict.
     pub recheck_at: Option<Timestamp>,
 }
@@ -106,6 +112,8 @@ pub struct NudgeSeen {
     pub target: Target,
     /// What it was last asked.
     pub requested: Option<String>,
+    /// Whether it has yet to answer that, and is not ready for no other reason.
+    pub unanswered: bool,
     /// Its turn when that was last refused, if it was.
     pub refused_at: Option<u64>,
 }
@@ -113,6 +121,8 @@ pub struct NudgeSeen {
 /// A member that is suspended until its wave starts.
 #[derive(Clone, Debug)]
 pub struct GateSeen {
+    /// The member.
+    pub member: usize,
     /// Exactly which object.
     pub target: Target,
     /// Whether we hold it suspended.
@@ -120,17 +130,25 @@ pub struct GateSeen {
 }
 
 impl Index {
-    /// What is known of a plan's objects. `everything` that it applied is listed only where that is asked for.
-    pub fn look(&self, name: &PlanName, everything: bool, most_orphans: usize) -> Look {
+    /// What is known of a plan's objects. `everything` that it applied is listed only where that is asked for; of what it
+    /// no longer has, so many at most, where protected kinds go only if they are `confirmed`.
+    pub fn look(&self, name: &PlanName, everything: bool, most: usize, confirmed: &[ProtectedKind]) -> Look {
         let Some(plan) = self.plans.get(name) else { return Look::default() };
         let list = |id: &ObjectId| {
             let owned = plan.owned.get(id)?;
             Some(owned_seen(id, owned, plan.interest.resource(&id.kind)?))
         };
+        let is_kept = |id: &&ObjectId| {
+            let kind = ProtectedKind::of(&id.kind.group, &id.kind.kind).filter(|kind| !confirmed.contains(kind));
+            kind.is_some() && plan.owned.get(id).is_none_or(|owned| !owned.confirmed)
+        };
+        let (kept, orphans): (Vec<_>, Vec<_>) = plan.orphans.iter().partition(is_kept);
         Look {
             waves: plan.interest.waves.iter().zip(&plan.waves).map(|(wave, tally)| wave_look(wave, tally)).collect(),
-            orphans: plan.orphans.iter().take(most_orphans).filter_map(list).collect(),
-            orphan_count: plan.orphans.len(),
+            orphan_count: orphans.len(),
+            orphans: orphans.into_iter().take(most).filter_map(list).collect(),
+            kept_count: kept.len(),
+            kept: kept.into_iter().take(most).filter_map(list).collect(),
             counts: plan.counts.clone(),
             owned: if everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
             applied_kinds: plan.interest.applied_kinds.clone(),
@@ -156,13 +174,15 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
                 member: item.member,
                 target,
                 requested: known.requested.clone(),
+                unanswered: known.has_yet_to_answer(),
                 refused_at: known.refusal.as_ref().map(|refused| refused.turn),
             })
             .collect(),
         gates: of_mode(wave, tally, Mode::Gate)
-            .map(|(_, target, known)| GateSeen { target, held: known.held })
+            .map(|(item, target, known)| GateSeen { member: item.member, target, held: known.held })
             .collect(),
         failed_jobs: tally.failed.iter().filter_map(|n| failed_job(item(n)?, tally, *n)).collect(),
+        completed: tally.completed.iter().filter_map(|n| Some(item(n)?.subject.to_string())).collect(),
         recheck_at: tally.rechecks.first().map(|(at, _)| *at),
     }
 }

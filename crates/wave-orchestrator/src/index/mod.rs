@@ -118,6 +118,7 @@ impl Index {
             self.owners.insert(id.clone(), name.clone());
             plan.own(id, owned);
         }
+        let same_rollout = old.interest.uid == interest.uid && old.interest.revision == interest.revision;
         let mut again = BTreeSet::new();
         for (w, wave) in interest.waves.iter().enumerate() {
             let mut tally = Tally::default();
@@ -135,6 +136,12 @@ impl Index {
                     nothing
                 });
                 knowledge.adjust(item);
+                if !same_rollout {
+                    knowledge.begin_rollout();
+                }
+                if interest.completed.contains(&(wave.name.clone(), item.subject.to_string())) {
+                    knowledge.recall_completed(item);
+                }
                 if let Some(scope) = item.scope.as_ref().filter(|scope| self.synced.contains(*scope))
                     && knowledge.is_unread()
                 {

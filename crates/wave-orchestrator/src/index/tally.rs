@@ -26,6 +26,8 @@ pub(super) struct Tally {
     /// Items that are not ready, in the order in which they start.
     pub(super) unready: BTreeSet<usize>,
     pub(super) failed: BTreeSet<usize>,
+    /// Jobs that were complete in this rollout.
+    pub(super) completed: BTreeSet<usize>,
     /// Items that are to be applied.
     pub(super) due: BTreeSet<usize>,
     /// Those of them that were refused, whose turn was longest ago first.
@@ -154,6 +156,7 @@ impl Tally {
         let early = item.twins.iter().any(|twin| self.due.contains(twin));
         set(&mut self.unready, number, early || !known.is_ready(item));
         set(&mut self.failed, number, !early && known.standing.is_failed() && known.is_current(item));
+        set(&mut self.completed, number, known.completed && known.is_current(item));
         set(&mut self.due, number, known.is_due(item));
         if let Some((at, _)) = &known.recheck {
             self.rechecks.insert((*at, number));

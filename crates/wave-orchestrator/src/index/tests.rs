@@ -126,7 +126,7 @@ impl Desk {
     }
 
     fn look(&self) -> Look {
-        self.index.look(&"p".into(), true, 10)
+        self.index.look(&"p".into(), true, 10, &[])
     }
 
     /// Of a wave: how many items, how many of them unread, ready, failed, and to be applied.
@@ -566,6 +566,10 @@ fn what_flux_was_asked_and_who_suspended_it_is_read_from_the_object() {
     desk.see(&object);
     let look = desk.look();
     assert_eq!(look.waves[0].nudges[0].requested.as_deref(), Some("now"));
+    assert!(look.waves[0].nudges[0].unanswered && look.waves[0].ready == 0);
+    object["status"]["lastHandledReconcileAt"] = json!("now");
+    desk.see(&object);
+    assert!(!desk.look().waves[0].nudges[0].unanswered && desk.look().waves[0].ready == 1);
     assert!(!look.waves[1].gates[0].held);
     for (manager, held) in [("kubectl", false), (OPERATOR, true)] {
         let fields = json!({ "f:spec": { "f:suspend": {} } });
@@ -595,4 +599,145 @@ fn a_gate_that_others_keep_closed_is_not_ready_and_says_who_they_are() {
     object["spec"] = json!({ "suspend": false });
     assert_eq!(desk.see(&object), wakes(&["p"]));
     assert_eq!(desk.counts(0), [1, 0, 1, 0, 0]);
+}
+
+#[test]
+fn what_may_not_go_is_told_apart_from_what_may_and_hides_nothing_of_it() {
+    use crate::api::v1alpha1::ProtectedKind::PersistentVolumeClaim;
+    let mut desk = Desk::new();
+    desk.serve("v1", "PersistentVolumeClaim", true);
+    let claim =
+        PLAN.replace("kind: ConfigMap, metadata: { name: a }", "kind: PersistentVolumeClaim, metadata: { name: c }");
+    desk.subscribe(
+        "p",
+        &format!("{PLAN}{}", claim.replace("- name: maps", "- name: claims").replace("widgets", "more")),
+    );
+    let claim = |name: &str| {
+        let mut claim = map("p", name, "rain");
+        claim["kind"] = json!("PersistentVolumeClaim");
+        claim
+    };
+    let mut confirmed = claim("z");
+    confirmed["metadata"]["annotations"][CONFIRM_ANNOTATION] = json!("true");
+    for object in [map("p", "old", "rain"), claim("x"), claim("y"), confirmed] {
+        desk.see(&object);
+    }
+    let told = |confirmed: &[_]| {
+        let look = desk.index.look(&"p".into(), false, 2, confirmed);
+        let names = |seen: &[OwnedSeen]| seen.iter().map(|seen| seen.target.name.clone()).collect::<Vec<_>>().join(" ");
+        (names(&look.orphans), look.orphan_count, names(&look.kept), look.kept_count)
+    };
+    assert_eq!(told(&[]), ("old z".to_owned(), 2, "x y".to_owned(), 2));
+    assert_eq!(told(&[PersistentVolumeClaim]), ("old x".to_owned(), 4, String::new(), 0));
+}
+
+/// A wave that applies a Job, one that waits for it, and one that asks it in CEL.
+const JOBS: &str = "
+    - name: maps
+      members: [{ manifests: { namespace: shop, inline: '{ apiVersion: batch/v1, kind: Job, metadata: { name: j }, data: { text: rain } }' } }]
+    - name: theirs
+      members: [{ ref: { apiVersion: batch/v1, kind: Job, namespace: shop, name: j } }]
+    - name: asked
+      healthChecks: [{ target: { apiVersion: batch/v1, kind: Job, namespace: shop, name: j }, ready: status.succeeded == 1 }]";
+
+/// The Job of it, as the API server has it.
+fn job(conditions: &Value) -> Value {
+    let mut job = map("p", "j", "rain");
+    (job["apiVersion"], job["kind"]) = (json!("batch/v1"), json!("Job"));
+    job["status"] = json!({ "conditions": conditions, "succeeded": 1, "completionTime": "2026-01-01T00:00:00Z" });
+    job
+}
+
+fn complete() -> Value {
+    job(&json!([{ "type": "Complete", "status": "True" }]))
+}
+
+fn with_jobs() -> Desk {
+    let mut desk = Desk::new();
+    desk.serve("batch/v1", "Job", true);
+    desk.subscribe("p", JOBS);
+    desk
+}
+
+impl Desk {
+    /// Which waves have all that they want.
+    fn ready(&self) -> Vec<bool> {
+        self.look().waves.iter().map(|wave| wave.ready == wave.total && wave.due.is_empty()).collect()
+    }
+}
+
+#[test]
+fn a_job_that_was_complete_is_done_even_when_it_goes() {
+    let mut desk = with_jobs();
+    desk.sync("p");
+    desk.apply(&complete());
+    assert_eq!(desk.ready(), [true; 3]);
+    // Its time is up: its pods go first.
+    let mut going = complete();
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
+    going["metadata"]["resourceVersion"] = json!("2");
+    desk.see(&going);
+    assert_eq!(desk.ready(), [true; 3]);
+    desk.lose(&going);
+    assert_eq!(desk.ready(), [true; 3]);
+    assert_eq!(desk.look().waves.iter().map(|wave| wave.completed.join(" ")).collect::<Vec<_>>(), ["Job shop/j"; 3]);
+    // Someone makes it anew.
+    let mut again = job(&json!([]));
+    (again["metadata"]["uid"], again["status"]) = (json!("another"), json!({}));
+    desk.see(&again);
+    assert_eq!(desk.ready(), [false; 3]);
+    desk.lose(&again);
+    assert_eq!(desk.ready(), [false; 3]);
+}
+
+#[test]
+fn a_job_that_went_before_it_was_complete_is_made_anew() {
+    for conditions in [json!([]), json!([{ "type": "Suspended", "status": "True" }])] {
+        let mut desk = with_jobs();
+        desk.sync("p");
+        let mut begun = job(&conditions);
+        begun["spec"] = json!({ "suspend": true });
+        desk.apply(&begun);
+        desk.lose(&begun);
+        assert_eq!((desk.ready(), desk.counts(0)), (vec![false; 3], [1, 0, 0, 0, 1]), "{conditions}");
+    }
+}
+
+#[test]
+fn after_a_restart_a_job_that_the_status_calls_complete_is_done() {
+    let mut desk = Desk::new();
+    desk.serve("batch/v1", "Job", true);
+    let mut interest = desk.interest("p", JOBS);
+    let done = ["maps", "theirs", "asked"].map(|wave| (wave.to_owned(), "Job shop/j".to_owned()));
+    interest.completed = BTreeSet::from(done);
+    desk.index.subscribe(&"p".into(), Arc::new(interest), &desk.running, desk.now);
+    assert_eq!(desk.ready(), [false; 3], "nobody has looked yet");
+    desk.sync("p");
+    assert_eq!(desk.ready(), [true; 3]);
+    // It is there, and was begun anew when nobody looked.
+    desk.see(&job(&json!([])));
+    assert!(!desk.ready()[0]);
+}
+
+#[test]
+fn a_job_that_is_gone_is_made_anew_in_the_next_rollout() {
+    let mut desk = with_jobs();
+    desk.sync("p");
+    desk.apply(&complete());
+    desk.lose(&complete());
+    desk.subscribe("p", JOBS);
+    assert_eq!(desk.ready(), [true; 3], "the same rollout");
+    desk.subscribe("p", &JOBS.replace("succeeded == 1", "succeeded > 0"));
+    assert_eq!(desk.counts(0), [1, 0, 0, 0, 1]);
+}
+
+#[test]
+fn a_job_that_is_there_needs_not_be_run_again_in_the_next_rollout() {
+    let mut desk = with_jobs();
+    desk.sync("p");
+    desk.apply(&complete());
+    desk.subscribe("p", &JOBS.replace("succeeded == 1", "succeeded > 0"));
+    assert_eq!(desk.counts(0), [1, 0, 1, 0, 0]);
+    desk.lose(&complete());
+    assert_eq!(desk.counts(0), [1, 0, 1, 0, 0], "it was complete in this one, too");
 }

@@ -1,6 +1,8 @@
-//! What the API server itself refuses, with words that name the field and the cure.
+//! What cannot be carried out: refused by the API server where it can tell, else by the operator, with the place and the cure.
 
-use crate::stage::{Stage, map};
+use wave_orchestrator::api::v1alpha1::PlanPhase;
+
+use crate::stage::{Stage, map, words};
 
 #[tokio::test]
 async fn bad_specs_are_refused_at_admission_with_the_cure() {
@@ -31,5 +33,41 @@ async fn bad_specs_are_refused_at_admission_with_the_cure() {
     for (spec, words) in cases {
         let answer = stage.kubectl_create(&spec).await;
         assert!(answer.contains(words), "{spec}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_only_the_operator_can_tell_stalls_the_plan_with_the_place() {
+    let one = |wave: &str| format!("waves: [{{name: one, {wave}}}]");
+    let cases = [
+        (
+            format!(
+                "waves: [{{name: a, dependsOn: [{{wave: c}}], members: [{}]}}, {{name: b, dependsOn: [{{wave: a}}], members: [{}]}}, {{name: c, dependsOn: [{{wave: b}}], members: [{}]}}]",
+                map("x"),
+                map("y"),
+                map("z")
+            ),
+            "spec.waves: these waves wait for each other: a → c → b → a; remove one of the dependencies.",
+        ),
+        (
+            one(
+                "healthChecks: [{target: {apiVersion: v1, kind: Pod, namespace: NS, name: p}, ready: \"status.phase ==\"}]",
+            ),
+            "Wave one: healthChecks[0].ready does not compile: 1:16",
+        ),
+        (
+            one("members: [{name: base, manifests: {inline: \"kind: ConfigMap\\ndata: [1\"}}]"),
+            "Wave one: member base: inline, line 2: this is not YAML",
+        ),
+    ];
+    for (spec, place) in cases {
+        let stage = Stage::new("stalled").await;
+        stage.plan(&spec).await;
+        let plan = stage.until("stalled", |plan| words(plan).0 == "InvalidSpec").await;
+        let status = plan.status.as_ref().unwrap();
+        let stalled = opcore::conditions::find(&status.conditions, opcore::conditions::STALLED).unwrap();
+        assert!(stalled.status == "True" && stalled.message.contains(place), "{stalled:?}");
+        assert_eq!(status.phase, Some(PlanPhase::Invalid));
+        assert_eq!(stage.applied().await, [""; 0]);
     }
 }

@@ -1,12 +1,15 @@
 //! Waves that apply manifests: in order, kept as they are, brought up to date.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use sandbox::{Options, Sandbox, results};
 use serde_json::json;
 use wave_orchestrator::api::v1alpha1::{PlanPhase, WavePhase};
 
-use crate::stage::{Stage, eventually, map, wave};
+use crate::stage::{Stage, eventually, map, start, wave, words};
 
 #[tokio::test]
 async fn waves_apply_in_the_order_of_their_dependencies() {
@@ -202,6 +205,58 @@ async fn what_belongs_to_another_tool_is_left_alone_and_the_other_waves_go_on() 
     // It is let go, and taken.
     stage.maps().delete("theirs", &DeleteParams::default()).await.unwrap();
     stage.annotate("opcore.dev/requestedAt", "1").await;
+    stage.ready().await;
+}
+
+#[tokio::test]
+async fn what_stays_refused_is_tried_again_with_growing_pauses_and_told_once() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let stage = Stage::on(&sandbox, "refused").await;
+    let theirs = json!({ "metadata": { "name": "theirs", "labels": { "app.kubernetes.io/managed-by": "Helm" } } });
+    stage.create_map(theirs).await;
+    stage.plan(&format!("waves: [{{name: one, members: [{}]}}]", map("theirs"))).await;
+    let running = start(stage.config.clone());
+    let tries = |text: &str| results::count(text, "opcore_reconciles_total", |line| line.contains("\"refused\""));
+    running.until("it was refused twice", |text| tries(text) >= 2).await;
+    stage.until("stalled", |plan| words(plan).0 == "OwnedByAnother").await;
+    // The pauses are of half a second, one, two and four at least.
+    let begun = Instant::now();
+    let before = tries(&running.metrics.text());
+    running.until("it was refused thrice more", |text| tries(text) >= before + 3).await;
+    assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
+    let told = |text: &str| {
+        results::count(text, "opcore_api_requests_total", |line| {
+            line.contains("resource=\"waveplans.waves.opcore.dev/status\"")
+        })
+    };
+    // That it begins, that it is refused, and what is refused.
+    assert!(told(&running.metrics.text()) <= 4, "{}", running.metrics.text());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_for_its_first_consumer_is_ready_where_a_check_says_so() {
+    let stage = Stage::new("claim").await;
+    stage
+        .plan(
+            "waves:
+- name: storage
+  members:
+  - manifests:
+      namespace: NS
+      inline: |
+        {apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: NS}, provisioner: example.io/none, volumeBindingMode: WaitForFirstConsumer}
+        ---
+        apiVersion: v1
+        kind: PersistentVolumeClaim
+        metadata: {name: data}
+        spec: {storageClassName: NS, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+  healthChecks:
+  - target: {apiVersion: v1, kind: PersistentVolumeClaim, namespace: NS, name: data}
+    ready: status.phase in ['Pending', 'Bound']
+",
+        )
+        .await;
     stage.ready().await;
 }
 

@@ -1,11 +1,13 @@
 //! Restarts and crashes: nothing is done twice, nothing is left undone.
 
-use kube::ResourceExt;
+use k8s_openapi::api::batch::v1::Job;
 use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
 use opcore_testing::crashing::{CUTS, crash_at};
-use sandbox::{Options, Sandbox};
+use opcore_testing::running::Running;
+use sandbox::{Options, Sandbox, results};
 
-use crate::stage::{PATIENCE, Stage, gone, map, start};
+use crate::stage::{PATIENCE, Stage, eventually, gone, map, start};
 
 #[tokio::test]
 async fn a_restart_on_a_converged_cluster_writes_nothing() {
@@ -50,7 +52,55 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
     assert_eq!(before.metadata.resource_version, after.metadata.resource_version);
 }
 
-/// Two waves, a namespace of its own in the first, and something to prune.
+#[tokio::test]
+async fn a_job_that_clears_itself_away_runs_once_in_a_rollout_whoever_restarts() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let stage = Stage::on(&sandbox, "once").await;
+    let jobs: Api<Job> = stage.of();
+    let made = |running: &Running| {
+        results::count(&running.metrics.text(), "opcore_api_requests_total", |line| {
+            line.contains("resource=\"jobs.batch\"") && line.contains("verb=\"patch\"")
+        })
+    };
+    // It has nothing to do, is complete at once, and goes a second later.
+    let plan = |member: &str| {
+        let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: migrate}, spec: {completions: 0, ttlSecondsAfterFinished: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}}";
+        let hooks = format!("{{before: {{namespace: NS, inline: '{job}'}}}}");
+        format!("waves: [{{name: one, hooks: {hooks}, members: [{}]}}]", map(member))
+    };
+    let running = start(stage.config.clone());
+    stage.plan(&plan("a")).await;
+    let done = stage.ready().await.status.unwrap().waves[0].completed.clone();
+    assert_eq!(done.len(), 1, "{done:?}");
+    let name = done[0].rsplit('/').next().unwrap().to_owned();
+    let no_job = async || {
+        if let Some(job) = jobs.get_opt(&name).await.unwrap() {
+            gone(&jobs, &name, &job.uid().unwrap()).await;
+        }
+    };
+    no_job().await;
+    // Whoever puts this right has seen that the Job is not there.
+    let put_right = async || {
+        let before = stage.maps().get("a").await.unwrap().uid();
+        stage.maps().delete("a", &DeleteParams::default()).await.unwrap();
+        eventually(&stage.maps(), "a", "made anew", |map| map.uid() != before).await;
+        stage.ready().await;
+    };
+    put_right().await;
+    assert_eq!(made(&running), 1);
+    running.stop().await;
+    let running = start(stage.config.clone());
+    put_right().await;
+    assert_eq!(made(&running), 0);
+    // In the next rollout it is another.
+    stage.plan(&plan("b")).await;
+    let next = stage.ready().await.status.unwrap().waves[0].completed.clone();
+    assert!(next.len() == 1 && next != done, "{next:?}");
+    assert_eq!(made(&running), 1);
+    running.stop().await;
+}
+
+/// Two waves, and something to prune: what the first round applies and the second does not.
 fn plan(stage: &Stage, round: &str) -> String {
     format!(
         "waves: [{{name: first, members: [{}, {}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}]}}]",

@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use sandbox::{Options, Sandbox};
 use serde::Deserialize;
 use serde_json::json;
 use wave_orchestrator::api::v1alpha1::{WavePhase, WavePlan};
 
-use crate::stage::{NAME, Stage, eventually, gone, start, wave, words};
+use crate::stage::{NAME, PATIENCE, Stage, eventually, gone, start, wave, words};
 
 /// The objects of the chart that grant rights, as Helm renders them for this namespace.
 async fn rights(namespace: &str) -> Vec<DynamicObject> {
@@ -53,6 +53,7 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
     config.auth_info.impersonate = Some(format!("system:serviceaccount:{home}:{NAME}"));
     config.default_namespace.clone_from(&home);
     config.auth_info.impersonate_groups = Some(vec!["system:serviceaccounts".into(), "system:authenticated".into()]);
+    let as_operator = Client::try_from(config.clone()).unwrap();
     let running = start(config);
 
     // It applies, observes, prunes, and takes down.
@@ -106,6 +107,15 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
         assert!(message.contains(part), "{message}");
     }
     grant(&["get", "create", "patch", "delete"]).await;
+    let holds = async {
+        let secrets: Api<Secret> = Api::namespaced(as_operator, &stage.namespace);
+        while secrets.get_opt("key").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, holds).await.expect("the API server knows the right");
+    // What is refused is tried again after a growing pause, or when someone asks.
+    stage.annotate("opcore.dev/requestedAt", "1").await;
     eventually(&stage.of::<Secret>(), "key", "applied", |_| true).await;
     stage.ready().await;
     running.stop().await;

@@ -65,6 +65,11 @@ impl WavePlanStatus {
     pub fn wave(&self, name: &str) -> Option<&WaveStatus> {
         self.waves.iter().find(|wave| wave.name == name)
     }
+
+    /// Whether it is about the rollout of this digest.
+    pub fn is_about(&self, revision: &str) -> bool {
+        self.rollout.as_ref().is_some_and(|rollout| rollout.revision == revision)
+    }
 }
 
 /// Where a plan stands.
@@ -111,6 +116,10 @@ pub struct WaveStatus {
     /// When everything it depends on was ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
+    /// When it was first started in this rollout, or last tried again. `startedAt` moves on also when it is no longer ready
+    /// and its clock begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_at: Option<Timestamp>,
     /// When it was ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Timestamp>,
@@ -133,6 +142,10 @@ pub struct WaveStatus {
     /// What is not ready and why; the first few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_ready: Vec<NotReady>,
+    /// Jobs that were complete in this rollout, as `Job namespace/name`. They stay done when they are gone, as those with
+    /// `ttlSecondsAfterFinished` will be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub completed: Vec<String>,
     /// How often it was tried again in this rollout.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempts: i32,
