@@ -208,13 +208,14 @@ fn ours(meta: &ObjectMeta, claimant: &Claimant) -> Option<Verdict> {
     let operator = label(OPERATOR_LABEL)?;
     let words = meta.annotations.as_ref().and_then(|all| all.get(OWNER_ANNOTATION)).cloned().unwrap_or_default();
     let evidence = Evidence::new(Signal::Label(OPERATOR_LABEL.to_owned()), Tool::Opcore(operator.clone()), &words);
-    let standing = match (&claimant.owner, uid) {
-        _ if *operator != claimant.operator => Standing::Foreign,
-        (None, None) => Standing::Ours,
+    let (standing, evidence) = match (&claimant.owner, uid, offered(meta, &claimant.operator)) {
+        _ if *operator != claimant.operator => (Standing::Foreign, evidence),
+        (None, None, _) => (Standing::Ours, evidence),
         // The same object by name, under another UID: the one that made this is gone.
-        (Some(owner), Some(_)) if owner.words == words => Standing::Adoptable,
-        _ if offered(meta, &claimant.operator).is_some() => Standing::Adoptable,
-        _ => Standing::Foreign,
+        (Some(owner), Some(_), _) if owner.words == words => (Standing::Adoptable, evidence),
+        // Another's, who offers it: that is a reason to take it over, and none to delete it.
+        (_, _, Some(offer)) => (Standing::Adoptable, offer),
+        _ => (Standing::Foreign, evidence),
     };
     Some(Verdict::new(standing, vec![evidence]))
 }

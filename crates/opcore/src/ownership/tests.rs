@@ -214,6 +214,10 @@ fn what_is_merely_offered_may_be_taken_over_but_not_deleted() {
     assert!(verdict(predecessor).may_delete());
     assert!(verdict("labels: {opcore.dev/owner-uid: uid-of-fleet}").may_delete());
     assert!(!verdict("annotations: {opcore.dev/adopt: 'true'}").may_delete());
+    let of_another = "labels: {opcore.dev/operator: wave-orchestrator, opcore.dev/owner-uid: x}\n\
+                      annotations: {opcore.dev/owner: WavePlan/other, opcore.dev/adopt: 'true'}";
+    let offered = verdict(of_another);
+    assert!(offered.standing == Standing::Adoptable && !offered.may_delete());
     assert!(!verdict("").may_delete());
     let given = judge(Subject { group: "", kind: "ConfigMap", meta: &meta("") }, &claimant(), Some(&contract()));
     assert!(given.standing == Standing::Adoptable && !given.may_delete());
