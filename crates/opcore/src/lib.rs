@@ -29,6 +29,7 @@ pub mod events;
 pub mod finalizer;
 pub mod graph;
 pub mod health;
+mod memory;
 pub mod metrics;
 pub mod operator;
 pub mod ownership;
