@@ -108,6 +108,10 @@ impl Index {
         running: &BTreeSet<String>,
         now: Timestamp,
     ) -> BTreeSet<ScopeId> {
+        // A plan of the same name that was made anew inherits nothing.
+        if self.plans.get(name).is_some_and(|old| old.interest.uid != interest.uid) {
+            self.unsubscribe(name);
+        }
         let old = self.unlink(name).unwrap_or_default();
         let mut known: HashMap<String, Known> = HashMap::new();
         for (wave, tally) in old.interest.waves.iter().zip(old.waves) {

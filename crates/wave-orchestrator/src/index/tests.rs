@@ -326,6 +326,24 @@ fn what_strayed_and_went_before_its_plan_came_is_no_orphan() {
 }
 
 #[test]
+fn a_plan_that_was_made_anew_inherits_nothing_from_the_one_before() {
+    let mut desk = Desk::with(PLAN);
+    desk.sync("p");
+    for object in [map("p", "a", "rain"), map("p", "old", "rain"), widget("w", "True")] {
+        desk.see(&object);
+    }
+    // That the plan was gone in between nobody told.
+    let mut interest = desk.interest("p", PLAN);
+    interest.uid = "uid-of-the-next".to_owned();
+    let again = desk.index.subscribe(&"p".into(), Arc::new(interest), &BTreeSet::new(), desk.now);
+    let look = desk.look();
+    assert_eq!((look.owned.len(), look.orphan_count, look.counts.values().sum::<i64>()), (0, 0, 0));
+    assert_eq!(again.iter().map(|scope| scope.kind.as_str()).collect::<Vec<_>>(), ["Widget"], "it is told of anew");
+    desk.see(&map("p", "old", "sun"));
+    assert_eq!(desk.look().orphan_count, 0, "it bears the mark of the plan that is gone");
+}
+
+#[test]
 fn an_orphan_is_one_until_it_is_gone() {
     let mut desk = Desk::with(PLAN);
     let mut old = map("p", "old", "rain");
