@@ -1,6 +1,6 @@
 //! What a plan wants to hear of: its items, with the kinds as the API server has them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -260,6 +260,7 @@ impl fmt::Debug for Wanted {
 pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: &Claimant) -> Interest {
     let uid = claimant.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default();
     let mut interest = Interest { uid, ..Interest::default() };
+    let mut first = HashMap::new();
     for wave in &draft.waves {
         let mut resolved =
             WaveInterest { name: wave.name.clone(), problem: wave.problem.clone(), ..WaveInterest::default() };
@@ -270,6 +271,7 @@ pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: 
                 Err(problem) => resolved.problem = Some(problem),
             }
         }
+        refuse_doubles(&mut resolved, &mut first);
         if resolved.problem.is_some() {
             resolved.items.clear();
         }
@@ -288,6 +290,19 @@ pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: 
         interest.waves.push(resolved);
     }
     interest
+}
+
+/// An object that two waves apply would change hands at every look. It is the same object when it has the same place in
+/// the cluster, however it is written: a kind without namespaces may be written with one. `first` tells which wave
+/// applies which object.
+fn refuse_doubles(wave: &mut WaveInterest, first: &mut HashMap<ObjectId, String>) {
+    for item in &wave.items {
+        let (Task::Apply(_), Subject::One(id)) = (&item.task, &item.subject) else { continue };
+        if let Some(other) = first.insert(id.clone(), wave.name.clone()) {
+            let where_else = if other == wave.name { "twice here".to_owned() } else { format!("in wave {other}, too") };
+            wave.problem = Some(format!("{id} is {where_else}; remove it from one place"));
+        }
+    }
 }
 
 fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Result<Item, String> {

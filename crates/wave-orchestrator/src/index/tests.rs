@@ -49,6 +49,7 @@ impl Desk {
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
         };
         desk.serve("v1", "ConfigMap", false);
+        desk.serve("v1", "Namespace", false);
         desk.serve("example.io/v1", "Widget", true);
         desk.serve("kustomize.toolkit.fluxcd.io/v1", "Kustomization", true);
         desk
@@ -57,7 +58,7 @@ impl Desk {
     fn serve(&mut self, api_version: &str, kind: &str, has_status: bool) {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let served = Served::Yes { resource, namespaced: true, has_status };
+        let served = Served::Yes { resource, namespaced: kind != "Namespace", has_status };
         self.served.insert((api_version.to_owned(), kind.to_owned()), served);
     }
 
@@ -554,6 +555,39 @@ fn a_kind_that_the_cluster_lacks_is_taken_up_when_it_comes() {
     desk.served.insert(widget_kind, widgets);
     desk.subscribe("p", PLAN);
     assert_eq!((desk.reason(1).as_str(), desk.index.plans_without_a_kind()), ("NotYetRead", wakes(&[])));
+}
+
+/// A wave that applies one object, by default into a namespace.
+fn applying(wave: &str, kind: &str, namespace: &str) -> String {
+    format!(
+        "{{ name: {wave}, members: [{{ manifests: {{ {namespace}inline: '{{ apiVersion: v1, kind: {kind}, metadata: {{ name: a }} }}' }} }}] }}"
+    )
+}
+
+#[test]
+fn an_object_in_two_waves_is_refused_in_the_second_however_it_is_written() {
+    let shop = "namespace: shop, ";
+    for (kind, other, words) in [("ConfigMap", shop, "ConfigMap shop/a"), ("Namespace", "", "Namespace a")] {
+        let desk = Desk::with(&format!("[{}, {}]", applying("one", kind, shop), applying("two", kind, other)));
+        let problems: Vec<_> = desk.look().waves.into_iter().map(|wave| wave.problem).collect();
+        assert_eq!(problems, [None, Some(format!("{words} is in wave one, too; remove it from one place"))]);
+    }
+    let apart = Desk::with(&format!(
+        "[{}, {}]",
+        applying("one", "ConfigMap", shop),
+        applying("two", "ConfigMap", "namespace: bank, ")
+    ));
+    assert!(apart.look().waves.iter().all(|wave| wave.problem.is_none()));
+}
+
+#[test]
+fn an_object_that_is_twice_in_a_wave_is_refused() {
+    let map = "{ apiVersion: v1, kind: ConfigMap, metadata: { name: a } }";
+    let desk = Desk::with(&format!(
+        "[{{ name: one, members: [{{ manifests: {{ namespace: shop, inline: '{{ apiVersion: v1, kind: List, items: [{map}, {map}] }}' }} }}] }}]"
+    ));
+    let words = "ConfigMap shop/a is twice here; remove it from one place";
+    assert_eq!(desk.look().waves[0].problem.as_deref(), Some(words));
 }
 
 #[test]

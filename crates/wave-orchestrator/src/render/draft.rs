@@ -1,6 +1,6 @@
 //! A plan taken apart into items, before anyone asked the API server which kinds it has.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -118,8 +118,7 @@ pub fn draft(spec: &WavePlanSpec, sources: &Sources) -> Draft {
 pub fn draft_with(spec: &WavePlanSpec, sources: &Sources, instead: &BTreeMap<String, String>) -> Draft {
     let revision = revision(spec, sources);
     let one = |wave: &Wave| wave_of(wave, sources, &revision, instead.get(&wave.name).map(String::as_str));
-    let mut waves: Vec<DraftWave> = spec.waves.iter().map(one).collect();
-    refuse_doubles(&mut waves);
+    let waves: Vec<DraftWave> = spec.waves.iter().map(one).collect();
     let items = waves.iter().flat_map(|wave| &wave.items);
     let kinds = items.map(|item| (item.api_version.clone(), item.kind.clone())).collect();
     Draft { waves, kinds, revision }
@@ -332,29 +331,6 @@ fn names_the_same(one: &DraftItem, other: &DraftItem) -> bool {
     }
 }
 
-/// An object that two waves apply would change hands at every look.
-fn refuse_doubles(waves: &mut [DraftWave]) {
-    let mut first: HashMap<(String, String, Option<String>, String), String> = HashMap::new();
-    for wave in waves {
-        for item in &wave.items {
-            let (DraftTask::Apply(_), DraftSubject::Named { namespace, name }) = (&item.task, &item.subject) else {
-                continue;
-            };
-            let group = item.api_version.split_once('/').map_or("", |(group, _)| group);
-            let id = (group.to_owned(), item.kind.clone(), namespace.clone(), name.clone());
-            if let Some(other) = first.insert(id, wave.name.clone()) {
-                let words = namespace.as_deref().map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
-                let where_else =
-                    if other == wave.name { "twice here".to_owned() } else { format!("in wave {other}, too") };
-                wave.problem = Some(format!("{} {words} is {where_else}; remove it from one place", item.kind));
-            }
-        }
-        if wave.problem.is_some() {
-            wave.items.clear();
-        }
-    }
-}
-
 /// A digest of the spec and of what its sources hold.
 pub fn revision(spec: &WavePlanSpec, sources: &Sources) -> String {
     let mut digest = Sha256::new();
@@ -412,17 +388,6 @@ mod tests {
             assert!(found.contains(words), "{wave}: {found}");
             assert_eq!(draft(&spec(&yaml), &sources).waves[1].items.len(), 1);
         }
-    }
-
-    #[test]
-    fn an_object_in_two_waves_is_refused_in_the_second() {
-        let wave = |name: &str| {
-            format!(
-                "- name: {name}\n  members: [{{manifests: {{inline: '{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: n}}}}'}}}}]\n"
-            )
-        };
-        let found = problem(&format!("waves:\n{}{}", wave("one"), wave("two")), &Sources::new());
-        assert_eq!(found, "ConfigMap n/a is in wave one, too; remove it from one place");
     }
 
     #[test]
