@@ -180,9 +180,7 @@ impl WavePlans {
             .scopes
             .extend(interest.sources.iter().filter_map(|id| id.namespace.as_deref()).map(ScopeId::of_config_maps));
         let interest = Arc::new(interest);
-        let waves = plan.status.iter().flat_map(|status| &status.waves);
-        let running = waves.filter(|wave| wave.phase == WavePhase::Running).map(|wave| wave.name.clone()).collect();
-        let again = self.live.index().subscribe(name, interest.clone(), &running, context.now());
+        let again = self.live.index().subscribe(name, interest.clone(), &may_have_written(plan), context.now());
         self.live.reopen(&again);
         let resynced_at = remembered.get(name).map_or_else(|| context.now(), |known| known.resynced_at);
         let entry = Remembered {
@@ -238,6 +236,16 @@ impl Remembered {
     }
 }
 
+/// The waves that may have written something which nobody remembers, as after a restart. A wave may write before it is
+/// published that it runs, so that all of an unfinished rollout are among them, but for those that are through, and those
+/// in trouble, which write nothing until it is published that they run again.
+fn may_have_written(plan: &WavePlan) -> BTreeSet<String> {
+    let is_unfinished = |rollout: &Rollout| rollout.finished_at.is_none();
+    let status = plan.status.iter().filter(|status| status.rollout.as_ref().is_some_and(is_unfinished));
+    let waves = status.flat_map(|status| &status.waves).filter(|wave| !wave.phase.is_through() && !wave.phase.is_trouble());
+    waves.map(|wave| wave.name.clone()).collect()
+}
+
 fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
     let members = plan.spec.waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
     let hooks = plan.spec.waves.iter().filter_map(|wave| wave.hooks.as_ref());
@@ -281,4 +289,31 @@ fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Option<String>>, revision
 fn rollbacks(kept: BTreeMap<String, Option<String>>, draft: &Draft) -> BTreeMap<String, Rollback> {
     let wanted = |name: &str| draft.waves.iter().find(|wave| wave.name == name).and_then(|wave| wave.to_keep.clone());
     kept.into_iter().map(|(name, kept)| (name.clone(), Rollback { kept, wanted: wanted(&name) })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan(finished_at: Option<&str>, phases: &[(&str, &str)]) -> WavePlan {
+        let waves = phases.iter().map(|(name, phase)| json!({ "name": name, "phase": phase, "ready": 0, "total": 1 }));
+        let rollout =
+            json!({ "number": 1, "revision": "r", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": finished_at });
+        let status = json!({ "rollout": rollout, "waves": waves.collect::<Vec<_>>() });
+        serde_json::from_value(json!({
+            "apiVersion": "waves.opcore.dev/v1alpha1", "kind": "WavePlan",
+            "metadata": { "name": "p" }, "spec": { "waves": [] }, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_wave_of_an_unfinished_rollout_may_have_written_before_it_was_published_that_it_runs() {
+        let phases = [("a", "Ready"), ("b", "Running"), ("c", "Waiting"), ("d", "TimedOut"), ("e", "Skipped"), ("f", "Blocked")];
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(may_have_written(&plan(None, &phases)), names(&["b", "c", "f"]));
+        assert_eq!(may_have_written(&plan(Some("2026-01-01T00:01:00Z"), &phases)), names(&[]));
+    }
 }

@@ -136,17 +136,21 @@ fn lack(object: &str, failed: bool) -> NotReady {
 }
 
 fn nudge(name: &str) -> crate::index::NudgeSeen {
-    let target = opcore::plan::Target {
-        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
-        namespace: None,
-        name: name.to_owned(),
-        uid: "u".to_owned(),
-    };
-    crate::index::NudgeSeen { member: 0, target, requested: None, refused_at: None }
+    crate::index::NudgeSeen { member: 0, target: target(name), requested: None, refused_at: None }
 }
 
 fn minutes(count: u64) -> Span {
     Span::from_secs(count * 60)
+}
+
+/// An object in the namespace of Flux.
+fn target(name: &str) -> opcore::plan::Target {
+    opcore::plan::Target {
+        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+        namespace: Some("flux-system".to_owned()),
+        name: name.to_owned(),
+        uid: "u".to_owned(),
+    }
 }
 
 #[test]
@@ -291,6 +295,19 @@ fn what_failed_fails_its_wave_at_once_and_what_is_slow_does_not() {
     assert_eq!(fleet.phase("infrastructure-monitoring"), WavePhase::Blocked);
     fleet.unready("infrastructure-core");
     assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Running, "it recovers");
+}
+
+#[test]
+fn a_wave_that_recovers_writes_nothing_before_that_is_published() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").nudges.push(nudge("core"));
+    fleet.settle();
+    fleet.fail("infrastructure-core").settle();
+    fleet.unready("infrastructure-core");
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(decision.status.wave("infrastructure-core").unwrap().phase, WavePhase::Running);
+    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    assert_eq!(fleet.settle().plan.writes().count(), 1);
 }
 
 #[test]
@@ -575,13 +592,7 @@ fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
     let mut fleet = Play::fleet();
     fleet.settle();
     fleet.plan.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fleet.now));
-    let target = opcore::plan::Target {
-        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
-        namespace: Some("flux-system".to_owned()),
-        name: "services".to_owned(),
-        uid: "u".to_owned(),
-    };
-    fleet.look("services").gates.push(crate::index::GateSeen { target, held: true });
+    fleet.look("services").gates.push(crate::index::GateSeen { target: target("services"), held: true });
     let decision = fleet.settle();
     let writes: Vec<_> = decision.plan.writes().collect();
     assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");

@@ -76,12 +76,15 @@ fn in_turn(waves: Vec<Vec<Write>>) -> impl Iterator<Item = Write> {
 }
 
 /// Whether a wave may write. The rollout, with the kinds of all that it will write, is published before; the start of a
-/// wave need not be, because a crash between the two only repeats it. What else changes its writes must be: that it was
-/// started again, or taken back.
+/// wave need not be: after a crash between the two the writes are repeated and change nothing, and the statuses of all
+/// waves of an unfinished rollout are taken for older than they. What else changes its writes must be: that it was started
+/// again, or taken back, or is no longer in trouble.
 fn may_act(board: &Board<'_>, wave: &WaveStatus) -> bool {
     let was = board.old.wave(&wave.name).filter(|_| board.same_rollout);
     wave.phase == WavePhase::Running
-        && was.is_some_and(|was| was.attempts == wave.attempts && was.rolled_back == wave.rolled_back)
+        && was.is_some_and(|was| {
+            was.attempts == wave.attempts && was.rolled_back == wave.rolled_back && !was.phase.is_trouble()
+        })
 }
 
 /// Whether what was published says that it runs.

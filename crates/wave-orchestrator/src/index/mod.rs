@@ -98,14 +98,14 @@ impl Index {
 
     /// A plan wants to hear of these from now on. What is known of those that it wanted before is kept.
     ///
-    /// `running` names the waves that may have written before this process began; statuses from before are not believed.
+    /// `written` names the waves that may have written before this process began; statuses from before are not believed.
     ///
     /// Answers the watches that must report anew, because they told of an object when nobody listened.
     pub fn subscribe(
         &mut self,
         name: &PlanName,
         interest: Arc<Interest>,
-        running: &BTreeSet<String>,
+        written: &BTreeSet<String>,
         now: Timestamp,
     ) -> BTreeSet<ScopeId> {
         // A plan of the same name that was made anew inherits nothing.
@@ -133,7 +133,7 @@ impl Index {
                 }
                 let mut knowledge = known.remove(&key_of(&wave.name, item)).unwrap_or_else(|| {
                     let mut nothing = Known::default();
-                    if running.contains(&wave.name) {
+                    if written.contains(&wave.name) {
                         nothing.fence_from(now);
                     }
                     nothing

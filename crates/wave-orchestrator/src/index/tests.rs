@@ -36,7 +36,7 @@ const CHOICE: &str = "
 struct Desk {
     index: Index,
     served: BTreeMap<WrittenKind, Served>,
-    running: BTreeSet<String>,
+    written: BTreeSet<String>,
     now: Timestamp,
 }
 
@@ -45,7 +45,7 @@ impl Desk {
         let mut desk = Self {
             index: Index::new(OPERATOR),
             served: BTreeMap::new(),
-            running: BTreeSet::new(),
+            written: BTreeSet::new(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
         };
         desk.serve("v1", "ConfigMap", false);
@@ -65,7 +65,7 @@ impl Desk {
     /// A plan of these waves wants to hear of its objects. Answers the watches that must report anew.
     fn subscribe(&mut self, name: &str, waves: &str) -> BTreeSet<ScopeId> {
         let interest = self.interest(name, waves);
-        self.index.subscribe(&name.into(), Arc::new(interest), &self.running, self.now)
+        self.index.subscribe(&name.into(), Arc::new(interest), &self.written, self.now)
     }
 
     fn interest(&self, name: &str, waves: &str) -> Interest {
@@ -457,9 +457,9 @@ fn a_status_that_its_controller_renewed_is_believed_at_once() {
 }
 
 #[test]
-fn after_a_restart_the_statuses_of_a_running_wave_are_not_believed_at_once() {
+fn after_a_restart_the_statuses_of_a_wave_that_may_have_written_are_not_believed_at_once() {
     let mut desk = Desk::new();
-    desk.running.insert("maps".to_owned());
+    desk.written.insert("maps".to_owned());
     desk.subscribe("p", APPLIED_WIDGET);
     desk.see(&applied_widget());
     assert_eq!(desk.reason(0), "StatusNotRenewed");
