@@ -143,6 +143,8 @@ pub struct Interest {
     pub waves: Vec<WaveInterest>,
     /// The watches it takes.
     pub scopes: BTreeSet<ScopeId>,
+    /// Those of them that tell of objects which it nudges or gates.
+    pub steered: BTreeSet<ScopeId>,
     /// The ConfigMaps that its manifests are in.
     pub sources: BTreeSet<ObjectId>,
     /// The objects that it applies.
@@ -156,6 +158,22 @@ impl Interest {
     pub fn resource(&self, kind: &GroupKind) -> Option<ApiResource> {
         let mut scopes = self.scopes.iter();
         scopes.find(|scope| scope.is_on(kind)).map(ScopeId::resource)
+    }
+
+    /// The right that a watch takes, with the value of the chart that grants it together with all else that the plan does
+    /// with such objects.
+    pub fn right_to_watch(&self, scope: &ScopeId) -> String {
+        let within = scope.namespace.as_ref().map_or(String::new(), |namespace| format!(" in {namespace}"));
+        let words = match scope.group.as_str() {
+            "" => scope.plural.clone(),
+            group => format!("{}.{group}", scope.plural),
+        };
+        let value = match (scope.ours, self.steered.contains(scope)) {
+            (true, _) => "rbac.apply",
+            (false, true) => "rbac.nudge",
+            (false, false) => "rbac.read",
+        };
+        format!("list and watch {words}{within} (value {value} of the chart)")
     }
 }
 
@@ -190,6 +208,13 @@ pub struct Item {
     /// Of the same wave: the items about the same object. What is checked while it is still to be applied is not yet what
     /// it should be.
     pub twins: Vec<usize>,
+}
+
+impl Item {
+    /// Whether it is not applied, and yet not only watched.
+    pub fn is_steered(&self) -> bool {
+        matches!(self.task, Task::Observe(Mode::Nudge | Mode::Gate))
+    }
 }
 
 /// Which object, or objects.
@@ -277,6 +302,8 @@ pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: 
         }
         find_twins(&mut resolved.items);
         interest.scopes.extend(resolved.items.iter().filter_map(|item| item.scope.clone()));
+        let steered = resolved.items.iter().filter(|item| item.is_steered());
+        interest.steered.extend(steered.filter_map(|item| item.scope.clone()));
         interest.wanted.extend(resolved.items.iter().filter_map(|item| match (&item.task, &item.subject) {
             (Task::Apply(_), Subject::One(id)) => Some(id.clone()),
             _ => None,

@@ -51,9 +51,8 @@ struct Open {
 
 enum State {
     Watching(AbortHandle),
-    /// The right to read it is missing.
+    /// The right to read it was missing.
     Denied {
-        words: String,
         since: Instant,
     },
 }
@@ -190,8 +189,8 @@ impl Live {
         Ok(found)
     }
 
-    /// A plan takes these watches, and no others. Answers the rights that are missing for them.
-    pub async fn watch(self: &Arc<Self>, plan: &PlanName, scopes: &BTreeSet<ScopeId>) -> Vec<String> {
+    /// A plan takes these watches, and no others. Answers those for which a right is missing.
+    pub async fn watch(self: &Arc<Self>, plan: &PlanName, scopes: &BTreeSet<ScopeId>) -> Vec<ScopeId> {
         let new: Vec<ScopeId> = {
             let mut open = lock(&self.open);
             open.retain(|scope, watch| {
@@ -204,28 +203,30 @@ impl Live {
             });
             let is_open = |scope: &ScopeId| match open.get(scope).map(|watch| &watch.state) {
                 Some(State::Watching(_)) => true,
-                Some(State::Denied { since, .. }) => since.elapsed() < DENIED_FOR,
+                Some(State::Denied { since }) => since.elapsed() < DENIED_FOR,
                 None => false,
             };
             scopes.iter().filter(|scope| !is_open(scope)).cloned().collect()
         };
         for scope in new {
-            let denied = self.denied(&scope).await;
-            let mut open = lock(&self.open);
-            let mut plans = open.remove(&scope).map(|mut watch| std::mem::take(&mut watch.plans)).unwrap_or_default();
-            plans.insert(plan.clone());
-            let state = match denied {
-                Some(words) => State::Denied { words, since: Instant::now() },
-                None => State::Watching(self.follow(scope.clone())),
-            };
-            open.insert(scope, Open { plans, state });
+            let denied = self.is_denied(&scope).await;
+            self.open(plan, &scope, denied);
         }
         let open = lock(&self.open);
-        let denied = scopes.iter().filter_map(|scope| match &open.get(scope)?.state {
-            State::Denied { words, .. } => Some(words.clone()),
-            State::Watching(_) => None,
-        });
-        denied.collect()
+        let is_denied = |scope: &&ScopeId| matches!(open.get(scope), Some(Open { state: State::Denied { .. }, .. }));
+        scopes.iter().filter(is_denied).cloned().collect()
+    }
+
+    fn open(self: &Arc<Self>, plan: &PlanName, scope: &ScopeId, denied: bool) {
+        let mut open = lock(&self.open);
+        let unopened = || Open { plans: BTreeSet::new(), state: State::Denied { since: Instant::now() } };
+        let watch = open.entry(scope.clone()).or_insert_with(unopened);
+        watch.plans.insert(plan.clone());
+        watch.state = if denied {
+            State::Denied { since: Instant::now() }
+        } else {
+            State::Watching(self.follow(scope.clone()))
+        };
     }
 
     /// The watches that are open.
@@ -274,25 +275,15 @@ impl Live {
 
     /// A watch that is not allowed would only ever fail: the right is asked for first, so that a plan can say what is
     /// missing.
-    async fn denied(&self, scope: &ScopeId) -> Option<String> {
+    async fn is_denied(&self, scope: &ScopeId) -> bool {
         let (client, resource) = (self.context.client().clone(), scope.resource());
         let api: Api<DynamicObject> = match &scope.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &resource),
             None => Api::all_with(client, &resource),
         };
-        match api.list_metadata(&ListParams::default().limit(1)).await {
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                let within = scope.namespace.as_ref().map_or(String::new(), |namespace| format!(" in {namespace}"));
-                let words = match scope.group.as_str() {
-                    "" => scope.plural.clone(),
-                    group => format!("{}.{group}", scope.plural),
-                };
-                let value = if scope.ours { "rbac.apply" } else { "rbac.read" };
-                Some(format!("list and watch {words}{within} (value {value} of the chart)"))
-            }
-            // Whatever else is wrong, the watch will try again.
-            _ => None,
-        }
+        let answer = api.list_metadata(&ListParams::default().limit(1)).await;
+        // Whatever else is wrong, the watch will try again.
+        matches!(answer, Err(kube::Error::Api(status)) if status.code == 403)
     }
 
     fn follow(self: &Arc<Self>, id: ScopeId) -> AbortHandle {

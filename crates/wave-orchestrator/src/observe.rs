@@ -100,6 +100,7 @@ impl WavePlans {
         let interest =
             self.interest(&name, plan, &sources, instead, draft.clone(), served.clone(), &inventory, context);
         let denied = self.live.watch(&name, &interest.scopes).await;
+        let denied = denied.iter().map(|scope| interest.right_to_watch(scope)).collect();
         let resync_at = self.resync(&name, plan, &interest, context.now());
 
         self.live.index().recheck(&name, context.now());

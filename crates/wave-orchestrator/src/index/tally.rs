@@ -7,8 +7,7 @@ use opcore::readiness::Fence;
 use serde_json::Value;
 
 use super::knowledge::{Known, Refused};
-use crate::api::v1alpha1::Mode;
-use crate::interest::{Item, ObjectId, ScopeId, Subject, Task};
+use crate::interest::{Item, ObjectId, ScopeId, Subject};
 
 /// Whether an event changed anything worth a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ impl Tally {
         let number = self.known.len();
         self.known.push(known);
         self.count(number, item);
-        if matches!(item.task, Task::Observe(Mode::Nudge | Mode::Gate)) {
+        if item.is_steered() {
             self.steered.push(number);
         }
     }

@@ -510,6 +510,22 @@ fn a_write_that_is_forbidden_names_the_value_that_grants_the_right() {
 }
 
 #[test]
+fn a_watch_that_is_forbidden_names_the_value_that_grants_all_that_is_done_with_its_objects() {
+    let reference = "ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k }";
+    let desk = Desk::new();
+    for (mode, value) in [("", "rbac.nudge"), (", mode: Gate", "rbac.nudge"), (", mode: Observe", "rbac.read")] {
+        let interest = desk.interest("p", &format!("[{{ name: flux, members: [{{ {reference}{mode} }}] }}]"));
+        let rights: Vec<_> = interest.scopes.iter().map(|scope| interest.right_to_watch(scope)).collect();
+        let right = "list and watch kustomizations.kustomize.toolkit.fluxcd.io in shop";
+        assert_eq!(rights, [format!("{right} (value {value} of the chart)")]);
+    }
+    let interest = desk.interest("p", PLAN);
+    let rights: Vec<_> = interest.scopes.iter().map(|scope| interest.right_to_watch(scope)).collect();
+    let read = "list and watch widgets.example.io in shop (value rbac.read of the chart)";
+    assert_eq!(rights, ["list and watch configmaps (value rbac.apply of the chart)", read]);
+}
+
+#[test]
 fn many_that_are_refused_keep_no_other_from_being_applied_and_have_their_turns() {
     let member = |number: usize| {
         format!(
