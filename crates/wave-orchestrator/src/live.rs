@@ -222,11 +222,14 @@ impl Live {
         let unopened = || Open { plans: BTreeSet::new(), state: State::Denied { since: Instant::now() } };
         let watch = open.entry(scope.clone()).or_insert_with(unopened);
         watch.plans.insert(plan.clone());
-        watch.state = if denied {
-            State::Denied { since: Instant::now() }
-        } else {
-            State::Watching(self.follow(scope.clone()))
-        };
+        // While its right was asked for, another plan may have opened it: what that watch tells is not to be cut off.
+        if !matches!(watch.state, State::Watching(_)) {
+            watch.state = if denied {
+                State::Denied { since: Instant::now() }
+            } else {
+                State::Watching(self.follow(scope.clone()))
+            };
+        }
     }
 
     /// The watches that are open.
@@ -346,5 +349,32 @@ impl Live {
                 wakes.wake(&Key { namespace: None, name: plan.to_string() });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opcore_testing::running::{Settings, context};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_watch_that_another_plan_opened_meanwhile_goes_on() {
+        opcore::client::install_crypto_provider();
+        let (_stop, stopping) = tokio::sync::watch::channel(false);
+        // Nobody is there: it is tried again and again.
+        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        let live = Live::new(&context("test", nowhere, &[], Settings::default(), stopping));
+        let scope = ScopeId::of_config_maps("shop");
+        let task = || match &lock(&live.open)[&scope].state {
+            State::Watching(task) => task.id(),
+            State::Denied { .. } => panic!("it is not open"),
+        };
+        live.open(&"one".into(), &scope, false);
+        let first = task();
+        live.open(&"two".into(), &scope, false);
+        assert_eq!(task(), first);
+        live.forget(&"one".into());
+        assert_eq!(live.watching(), [scope].into(), "the other plan has it, too");
     }
 }
