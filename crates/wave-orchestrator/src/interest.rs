@@ -27,6 +27,12 @@ impl GroupKind {
     pub fn of(resource: &ApiResource) -> Self {
         Self { group: resource.group.clone(), kind: resource.kind.clone() }
     }
+
+    /// The kind that is written so.
+    pub fn written((api_version, kind): &WrittenKind) -> Self {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self { group: group.to_owned(), kind: kind.clone() }
+    }
 }
 
 /// An object by its kind and name.

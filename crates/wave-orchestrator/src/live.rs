@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, TypeMeta};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
-use kube::discovery::{self, Scope as KindScope};
+use kube::discovery::{self, ApiCapabilities, ApiGroup, Scope as KindScope};
 use kube::{Api, ResourceExt};
 use opcore::controller::Wakes;
 use opcore::queue::Key;
@@ -24,7 +24,7 @@ use crate::lock::lock;
 
 /// How long a right that was missing is not asked for again.
 const DENIED_FOR: Duration = Duration::from_secs(30);
-/// How long after a change of a definition its kind may be missing in discovery, and how often that is asked.
+/// How long after a change of a definition discovery may still say what was before, and how often that is asked.
 const DISCOVERY_LAG: Duration = Duration::from_secs(10);
 const DISCOVERY_PAUSE: Duration = Duration::from_millis(250);
 
@@ -37,6 +37,8 @@ pub struct Live {
     index: Mutex<Index>,
     open: Mutex<HashMap<ScopeId, Open>>,
     served: Mutex<BTreeMap<WrittenKind, Served>>,
+    /// Kinds that are served in another version than someone asked for.
+    elsewhere: Mutex<BTreeMap<GroupKind, Served>>,
     /// What the ConfigMaps hold that manifests are in, as their watches last told.
     sources: Mutex<HashMap<ObjectId, Source>>,
 }
@@ -74,6 +76,7 @@ impl Live {
             index: Mutex::new(Index::new(context.operator())),
             open: Mutex::default(),
             served: Mutex::default(),
+            elsewhere: Mutex::default(),
             sources: Mutex::default(),
         })
     }
@@ -119,59 +122,94 @@ impl Live {
         let (api_version, kind) = written;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let gvk = GroupVersionKind::gvk(group, version, kind);
-        match discovery::pinned_kind(self.context.client(), &gvk).await {
-            Ok((resource, capabilities)) => {
-                let has_status = capabilities.subresources.iter().any(|(sub, _)| sub.plural.ends_with("status"));
-                let served =
-                    Served::Yes { resource, namespaced: capabilities.scope == KindScope::Namespaced, has_status };
-                lock(&self.served).insert(written.clone(), served.clone());
-                Ok(served)
-            }
-            // Not remembered: it may come at any moment.
-            Err(kube::Error::Discovery(_)) => Ok(Served::No),
-            // Of a group that it does not have at all, in plain text.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Served::No),
-            Err(error) => Err(error.into()),
+        let found = found(discovery::pinned_kind(self.context.client(), &gvk).await)?;
+        // That it is not there is not remembered: it may come at any moment.
+        let Some(kind) = found else { return Ok(Served::No) };
+        let served = served(kind);
+        lock(&self.served).insert(written.clone(), served.clone());
+        Ok(served)
+    }
+
+    /// How kinds are addressed of which there may be objects: as they are written or, where that version is served no more,
+    /// in another, in which the same objects are found.
+    ///
+    /// # Errors
+    ///
+    /// When the API server could not be asked.
+    pub async fn served_somehow(&self, kinds: &BTreeSet<WrittenKind>) -> Result<BTreeMap<WrittenKind, Served>, Error> {
+        let mut answers = self.served(kinds).await?;
+        for (written, answer) in answers.iter_mut().filter(|(_, answer)| **answer == Served::No) {
+            let kind = GroupKind::written(written);
+            let known = lock(&self.elsewhere).get(&kind).cloned();
+            *answer = match known {
+                Some(known) => known,
+                None => self.discover_elsewhere(kind).await?,
+            };
         }
+        Ok(answers)
+    }
+
+    async fn discover_elsewhere(&self, kind: GroupKind) -> Result<Served, Error> {
+        let group = found(discovery::group(self.context.client(), &kind.group).await)?;
+        let resources = group.iter().flat_map(ApiGroup::resources_by_stability);
+        let of_kind = resources.into_iter().find(|(resource, _)| resource.kind == kind.kind);
+        let Some(of_kind) = of_kind else { return Ok(Served::No) };
+        let served = served(of_kind);
+        lock(&self.elsewhere).insert(kind, served.clone());
+        Ok(served)
     }
 
     /// Follows the definitions of kinds: one that a plan mentions may come, change and go at any time.
     async fn follow_definitions(live: Weak<Self>, changes: impl Stream<Item = Change<Metadata>> + Send) {
         let mut changes = std::pin::pin!(changes);
-        let mut last = None;
+        // The definitions that changed lately, and when the last of them did.
+        let (mut changed, mut last) = (BTreeSet::new(), None);
         loop {
-            let lately = last.is_some_and(|at: Instant| at.elapsed() < DISCOVERY_LAG);
-            let change = if lately {
-                tokio::time::timeout(DISCOVERY_PAUSE, changes.next()).await
-            } else {
-                Ok(changes.next().await)
+            let change = match last {
+                Some(_) => tokio::time::timeout(DISCOVERY_PAUSE, changes.next()).await,
+                None => Ok(changes.next().await),
             };
             let Some(live) = live.upgrade() else { return };
-            match change {
-                Ok(Some(Change::Seen(definition))) => live.forget_kind(&definition.name_any()),
-                Ok(Some(Change::Gone(key))) => live.forget_kind(&key.name),
+            let definition = match change {
+                Ok(Some(Change::Seen(definition))) => definition.name_any(),
+                Ok(Some(Change::Gone(key))) => key.name,
                 Ok(Some(Change::Synced)) => continue,
                 Ok(None) => return,
                 // Established is not yet discoverable, and nobody tells when it is.
-                Err(_) => {
+                Err(_) if last.is_some_and(|at: Instant| at.elapsed() < DISCOVERY_LAG) => {
                     let plans = live.index().plans_without_a_kind();
                     live.wake(&plans);
                     continue;
                 }
-            }
+                // What is served no more may have been discovered until now.
+                Err(_) => {
+                    last = None;
+                    live.ask_anew(&std::mem::take(&mut changed));
+                    continue;
+                }
+            };
             last = Some(Instant::now());
-            let plans = live.index().plans().cloned().collect();
-            live.wake(&plans);
+            live.ask_anew(&[definition.clone()].into());
+            changed.insert(definition);
         }
     }
 
-    /// The kind of this definition is asked for anew.
+    /// The kinds of these definitions are asked for anew, by all plans.
+    fn ask_anew(&self, definitions: &BTreeSet<String>) {
+        definitions.iter().for_each(|definition| self.forget_kind(definition));
+        let plans = self.index().plans().cloned().collect();
+        self.wake(&plans);
+    }
+
+    /// What is known of the kind of this definition no longer counts.
     fn forget_kind(&self, definition: &str) {
         let Some((plural, group)) = definition.split_once('.') else { return };
-        lock(&self.served).retain(|_, served| match served {
+        let is_other = |served: &Served| match served {
             Served::Yes { resource, .. } => resource.group != group || resource.plural != plural,
             Served::No => true,
-        });
+        };
+        lock(&self.served).retain(|_, served| is_other(served));
+        lock(&self.elsewhere).retain(|_, served| is_other(served));
     }
 
     /// What a ConfigMap holds.
@@ -349,6 +387,22 @@ impl Live {
                 wakes.wake(&Key { namespace: None, name: plan.to_string() });
             }
         }
+    }
+}
+
+fn served((resource, capabilities): (ApiResource, ApiCapabilities)) -> Served {
+    let has_status = capabilities.subresources.iter().any(|(sub, _)| sub.plural.ends_with("status"));
+    Served::Yes { resource, namespaced: capabilities.scope == KindScope::Namespaced, has_status }
+}
+
+/// What the API server says of a kind, or of a group; none: it has no such thing.
+fn found<T>(answer: kube::Result<T>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        // Of a group that it does not have at all, in plain text.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -30,8 +30,10 @@ pub struct Seen {
     /// Rights that are missing, as clauses with the cure: "list and watch secrets in shop (value rbac.read of the
     /// chart)".
     pub denied: Vec<String>,
-    /// Kinds of the inventory that the cluster no longer has: with a kind go its objects.
+    /// Kinds of the inventory that the cluster no longer has, in whichever version: with a kind go its objects.
     pub lost_kinds: BTreeSet<GroupKind>,
+    /// Kinds of the inventory that are no longer served in the version in which they are recorded.
+    pub unserved: BTreeSet<WrittenKind>,
     /// When everything is to be compared with the cluster again.
     pub resync_at: Option<Timestamp>,
     /// What is kept of waves for `onFailure: Rollback`, and what is to be kept of them.
@@ -63,10 +65,34 @@ struct Remembered {
     /// Manifests of waves that were taken back.
     instead: BTreeMap<String, String>,
     draft: Arc<Draft>,
-    served: BTreeMap<WrittenKind, Served>,
-    inventory: Vec<WrittenKind>,
+    kinds: Kinds,
     interest: Arc<Interest>,
     resynced_at: Timestamp,
+}
+
+/// The kinds of a plan, as the API server has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Kinds {
+    /// Those that it mentions.
+    mentioned: BTreeMap<WrittenKind, Served>,
+    /// Those of what it has applied, in whichever version they are served.
+    recorded: BTreeMap<WrittenKind, Served>,
+}
+
+impl Kinds {
+    fn lost(&self) -> BTreeSet<GroupKind> {
+        let lost = self.recorded.iter().filter(|(_, served)| **served == Served::No);
+        lost.map(|(written, _)| GroupKind::written(written)).collect()
+    }
+
+    fn unserved(&self) -> BTreeSet<WrittenKind> {
+        let is_as_written = |(api_version, _): &WrittenKind, served: &Served| match served {
+            Served::Yes { resource, .. } => resource.api_version == *api_version,
+            Served::No => false,
+        };
+        let others = self.recorded.iter().filter(|(written, served)| !is_as_written(written, served));
+        others.map(|(written, _)| written.clone()).collect()
+    }
 }
 
 impl Memory {
@@ -92,13 +118,12 @@ impl WavePlans {
         let kept = kept(plan, context).await?;
         let instead = taken_back(plan, &kept, &revision(&plan.spec, &sources));
         let draft = self.draft(&name, plan, &sources, &instead);
-        let inventory: Vec<WrittenKind> =
-            plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
-        let mut kinds = draft.kinds.clone();
-        kinds.extend(inventory.iter().cloned());
-        let served = self.live.served(&kinds).await?;
-        let interest =
-            self.interest(&name, plan, &sources, instead, draft.clone(), served.clone(), &inventory, context);
+        let inventory = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
+        let kinds = Kinds {
+            mentioned: self.live.served(&draft.kinds).await?,
+            recorded: self.live.served_somehow(&inventory).await?,
+        };
+        let interest = self.interest(&name, plan, &sources, instead, draft.clone(), &kinds, context);
         let denied = self.live.watch(&name, &interest.scopes).await;
         let denied = denied.iter().map(|scope| interest.right_to_watch(scope)).collect();
         let resync_at = self.resync(&name, plan, &interest, context.now());
@@ -108,13 +133,13 @@ impl WavePlans {
         let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
         let look = self.live.index().look(&name, deleting, most);
         let probes = self.ask_probes(&name, plan, &look);
-        let lost = inventory.iter().filter(|kind| matches!(served.get(*kind), Some(Served::No)));
         Ok(Seen {
             revision: draft.revision.clone(),
             look,
             probes,
             denied,
-            lost_kinds: lost.map(group_kind).collect(),
+            lost_kinds: kinds.lost(),
+            unserved: kinds.unserved(),
             resync_at,
             rollbacks: rollbacks(kept, &draft),
             home: context.client().default_namespace().to_owned(),
@@ -156,26 +181,24 @@ impl WavePlans {
         sources: &Sources,
         instead: BTreeMap<String, String>,
         draft: Arc<Draft>,
-        served: BTreeMap<WrittenKind, Served>,
-        inventory: &[WrittenKind],
+        kinds: &Kinds,
         context: &Context,
     ) -> Arc<Interest> {
         let mut remembered = self.memory.lock();
         if let Some(known) = remembered.get(name)
             && known.is_of(plan)
             && Arc::ptr_eq(&known.draft, &draft)
-            && known.served == served
-            && known.inventory == inventory
+            && known.kinds == *kinds
         {
             return known.interest.clone();
         }
         let claimant = Claimant::acting_for(context.operator(), plan);
-        let mut interest = interest::resolve(&draft, &served, &claimant);
-        let kept = inventory.iter().filter_map(|kind| served.get(kind)).filter_map(|served| match served {
+        let mut interest = interest::resolve(&draft, &kinds.mentioned, &claimant);
+        let recorded = kinds.recorded.values().filter_map(|served| match served {
             Served::Yes { resource, .. } => Some(ScopeId::of_ours(resource)),
             Served::No => None,
         });
-        interest.scopes.extend(kept);
+        interest.scopes.extend(recorded);
         interest.sources = source_ids(plan).collect();
         interest
             .scopes
@@ -190,8 +213,7 @@ impl WavePlans {
             sources: sources.clone(),
             instead,
             draft,
-            served,
-            inventory: inventory.to_vec(),
+            kinds: kinds.clone(),
             interest: interest.clone(),
             resynced_at,
         };
@@ -260,11 +282,6 @@ fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
 
 fn written(kind: &InventoryKind) -> WrittenKind {
     (kind.api_version.clone(), kind.kind.clone())
-}
-
-fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    GroupKind { group: group.to_owned(), kind: kind.clone() }
 }
 
 /// What is kept of the waves that can be taken back.

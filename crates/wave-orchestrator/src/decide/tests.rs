@@ -13,6 +13,7 @@ use crate::api::v1alpha1::{
     SKIP_ANNOTATION, WavePhase,
 };
 use crate::index::{Look, WaveLook};
+use crate::interest::GroupKind;
 use opcore::duration::Span;
 
 const FLEET: &str = include_str!("../../../../docs/samples/fleet.yaml");
@@ -585,6 +586,25 @@ fn a_missing_right_is_named_with_the_value_that_grants_it_and_asked_for_again() 
     let soon = opcore::duration::Span::from_secs(60).after(fleet.now);
     let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
     assert!(matches!(decision.next, Next::At(at) if at < soon), "{:?}", decision.next);
+}
+
+#[test]
+fn a_version_that_is_served_no_more_goes_from_the_record_when_another_one_of_its_kind_is_in_it() {
+    let mut fleet = Play::fleet();
+    let kind = |version: &str, kind: &str| (format!("example.io/{version}"), kind.to_owned());
+    let recorded = |fleet: &mut Play| -> Vec<String> {
+        fleet.settle();
+        let inventory = &fleet.plan.status.as_ref().unwrap().inventory;
+        inventory.iter().map(|kind| format!("{} {}", kind.api_version, kind.kind)).collect()
+    };
+    let there = |kind: &str| (GroupKind { group: "example.io".to_owned(), kind: kind.to_owned() }, 1);
+    fleet.seen.look.counts = [there("Widget"), there("Gadget")].into();
+    fleet.seen.look.applied_kinds = [kind("v1beta1", "Widget"), kind("v1beta1", "Gadget")].into();
+    assert_eq!(recorded(&mut fleet), ["example.io/v1beta1 Gadget", "example.io/v1beta1 Widget"]);
+    // The plan goes on to another version of one of them, and the cluster lets the old one go.
+    fleet.seen.look.applied_kinds = [kind("v1", "Widget")].into();
+    fleet.seen.unserved = [kind("v1beta1", "Widget"), kind("v1beta1", "Gadget")].into();
+    assert_eq!(recorded(&mut fleet), ["example.io/v1 Widget", "example.io/v1beta1 Gadget"]);
 }
 
 #[test]

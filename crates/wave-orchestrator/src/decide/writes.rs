@@ -9,7 +9,7 @@ use serde_json::json;
 use super::waves::{Board, stale_jobs, token};
 use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::index::{Due, FLUX_REQUEST, NudgeSeen, OwnedSeen, WaveLook};
-use crate::interest::WrittenKind;
+use crate::interest::{GroupKind, WrittenKind};
 use crate::observe::Seen;
 use crate::render::{Stage, kept_secret};
 
@@ -169,8 +169,13 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Seen) -> Vec<InventoryKind>
     let is_left = |written: &WrittenKind| !seen.look.complete || count(&written.0, &written.1) > 0;
     let kept = recorded.filter(is_left).collect::<Vec<_>>();
     let kinds: BTreeSet<WrittenKind> = seen.look.applied_kinds.iter().cloned().chain(kept).collect();
+    // In one version of a kind the objects of all are found: one that is served no more is not needed beside it.
+    let found = kinds.difference(&seen.unserved).map(GroupKind::written).collect::<BTreeSet<_>>();
+    let is_needed = |kind: &&WrittenKind| !seen.unserved.contains(*kind) || !found.contains(&GroupKind::written(kind));
     kinds
-        .into_iter()
+        .iter()
+        .filter(is_needed)
+        .cloned()
         .map(|(api_version, kind)| InventoryKind { count: count(&api_version, &kind), api_version, kind })
         .collect()
 }
