@@ -8,9 +8,9 @@ use kube::api::ApiResource;
 use kube::core::Selector;
 use opcore::act::Comparison;
 use opcore::ownership::{Claimant, OPERATOR_LABEL};
-use opcore::plan::Apply;
+use opcore::plan::{Apply, Target};
 
-use crate::api::v1alpha1::Mode;
+use crate::api::v1alpha1::{HeldObject, Mode, ObjectRef};
 use crate::render::{Check, Draft, DraftItem, DraftSubject, DraftTask, Stage};
 
 /// A kind, whatever its version.
@@ -147,6 +147,8 @@ pub struct Interest {
     pub uid: String,
     /// One per wave of the spec, in its order.
     pub waves: Vec<WaveInterest>,
+    /// What it holds suspended, or may hold, and its waves no longer say so.
+    pub held: WaveInterest,
     /// The watches it takes.
     pub scopes: BTreeSet<ScopeId>,
     /// Those of them that tell of objects which it nudges or gates.
@@ -155,11 +157,55 @@ pub struct Interest {
     pub sources: BTreeSet<ObjectId>,
     /// The objects that it applies.
     pub wanted: HashSet<ObjectId>,
+    /// The objects that its waves gate.
+    pub gated: HashSet<ObjectId>,
     /// The kinds of the objects that it applies, as it writes them.
     pub applied_kinds: BTreeSet<WrittenKind>,
 }
 
 impl Interest {
+    /// All groups of items: the waves, and what else is held.
+    pub fn groups(&self) -> impl Iterator<Item = &WaveInterest> {
+        self.waves.iter().chain([&self.held])
+    }
+
+    /// The group of this number.
+    pub fn group(&self, number: usize) -> Option<&WaveInterest> {
+        if number == self.waves.len() { Some(&self.held) } else { self.waves.get(number) }
+    }
+
+    /// Of what is recorded as held: what no wave has to do with. It is given back, whatever the spec says now. What is
+    /// applied is left to that: it holds nothing but what is in its manifest.
+    pub fn forgotten(&self, held: &[HeldObject]) -> Vec<HeldObject> {
+        let is_forgotten = |held: &&HeldObject| {
+            let id = held.id();
+            !self.gated.contains(&id) && !self.wanted.contains(&id)
+        };
+        held.iter().filter(is_forgotten).cloned().collect()
+    }
+
+    /// Wants to hear of these, too. With a kind that is gone its objects are, too.
+    pub fn hold(&mut self, held: &[HeldObject], kinds: &BTreeMap<WrittenKind, Served>) {
+        for held in held {
+            let Some(Served::Yes { resource, .. }) = kinds.get(&(held.api_version.clone(), held.kind.clone())) else {
+                continue;
+            };
+            let scope = ScopeId::new(resource, held.namespace.clone(), false);
+            self.scopes.insert(scope.clone());
+            self.steered.insert(scope.clone());
+            self.held.items.push(Item {
+                member: 0,
+                stage: Stage::Rest,
+                subject: Subject::One(held.id()),
+                task: Task::Observe(Mode::Gate),
+                scope: Some(scope),
+                has_status: false,
+                checked: true,
+                twins: Vec::new(),
+            });
+        }
+    }
+
     /// How the API server addresses a kind that one of the watches is on.
     pub fn resource(&self, kind: &GroupKind) -> Option<ApiResource> {
         let mut scopes = self.scopes.iter();
@@ -220,6 +266,37 @@ impl Item {
     /// Whether it is not applied, and yet not only watched.
     pub fn is_steered(&self) -> bool {
         matches!(self.task, Task::Observe(Mode::Nudge | Mode::Gate))
+    }
+
+    /// Whether it is suspended until its wave starts.
+    pub fn is_gate(&self) -> bool {
+        matches!(self.task, Task::Observe(Mode::Gate))
+    }
+}
+
+impl ObjectRef {
+    /// The object, whatever the version of its kind.
+    pub fn id(&self) -> ObjectId {
+        let kind = GroupKind::written(&(self.api_version.clone(), self.kind.clone()));
+        ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+impl HeldObject {
+    /// Exactly this object.
+    pub fn of(target: &Target) -> Self {
+        Self {
+            api_version: target.resource.api_version.clone(),
+            kind: target.resource.kind.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+        }
+    }
+
+    /// The object, whatever the version of its kind.
+    pub fn id(&self) -> ObjectId {
+        let kind = GroupKind::written(&(self.api_version.clone(), self.kind.clone()));
+        ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
 
@@ -310,10 +387,13 @@ pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: 
         interest.scopes.extend(resolved.items.iter().filter_map(|item| item.scope.clone()));
         let steered = resolved.items.iter().filter(|item| item.is_steered());
         interest.steered.extend(steered.filter_map(|item| item.scope.clone()));
-        interest.wanted.extend(resolved.items.iter().filter_map(|item| match (&item.task, &item.subject) {
-            (Task::Apply(_), Subject::One(id)) => Some(id.clone()),
-            _ => None,
-        }));
+        for item in &resolved.items {
+            match (&item.task, &item.subject) {
+                (Task::Apply(_), Subject::One(id)) => drop(interest.wanted.insert(id.clone())),
+                (Task::Observe(Mode::Gate), Subject::One(id)) => drop(interest.gated.insert(id.clone())),
+                _ => {}
+            }
+        }
         interest.applied_kinds.extend(resolved.items.iter().filter_map(|item| match &item.task {
             Task::Apply(wanted) => {
                 Some((wanted.apply.resource.api_version.clone(), wanted.apply.resource.kind.clone()))

@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use opcore::ownership::Claimant;
 use opcore::{Context, Error};
 
-use crate::api::v1alpha1::{InventoryKind, OnFailure, Rollout, WavePhase, WavePlan};
+use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, WavePhase, WavePlan};
 use crate::controller::WavePlans;
 use crate::index::{Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
@@ -66,6 +66,8 @@ struct Remembered {
     instead: BTreeMap<String, String>,
     draft: Arc<Draft>,
     kinds: Kinds,
+    /// What it holds suspended, and its waves no longer say so.
+    forgotten: Vec<HeldObject>,
     interest: Arc<Interest>,
     resynced_at: Timestamp,
 }
@@ -77,6 +79,8 @@ struct Kinds {
     mentioned: BTreeMap<WrittenKind, Served>,
     /// Those of what it has applied, in whichever version they are served.
     recorded: BTreeMap<WrittenKind, Served>,
+    /// Those of what it holds suspended, in whichever version they are served.
+    held: BTreeMap<WrittenKind, Served>,
 }
 
 impl Kinds {
@@ -122,6 +126,7 @@ impl WavePlans {
         let kinds = Kinds {
             mentioned: self.live.served(&draft.kinds).await?,
             recorded: self.live.served_somehow(&inventory).await?,
+            held: self.live.served_somehow(&held(plan).iter().map(written_kind).collect()).await?,
         };
         let interest = self.interest(&name, plan, &sources, instead, draft.clone(), &kinds, context);
         let denied = self.live.watch(&name, &interest.scopes).await;
@@ -189,6 +194,7 @@ impl WavePlans {
             && known.is_of(plan)
             && Arc::ptr_eq(&known.draft, &draft)
             && known.kinds == *kinds
+            && known.forgotten == known.interest.forgotten(held(plan))
         {
             return known.interest.clone();
         }
@@ -199,6 +205,8 @@ impl WavePlans {
             Served::No => None,
         });
         interest.scopes.extend(recorded);
+        let forgotten = interest.forgotten(held(plan));
+        interest.hold(&forgotten, &kinds.held);
         interest.sources = source_ids(plan).collect();
         interest
             .scopes
@@ -214,6 +222,7 @@ impl WavePlans {
             instead,
             draft,
             kinds: kinds.clone(),
+            forgotten,
             interest: interest.clone(),
             resynced_at,
         };
@@ -265,7 +274,8 @@ impl Remembered {
 fn may_have_written(plan: &WavePlan) -> BTreeSet<String> {
     let is_unfinished = |rollout: &Rollout| rollout.finished_at.is_none();
     let status = plan.status.iter().filter(|status| status.rollout.as_ref().is_some_and(is_unfinished));
-    let waves = status.flat_map(|status| &status.waves).filter(|wave| !wave.phase.is_through() && !wave.phase.is_trouble());
+    let waves =
+        status.flat_map(|status| &status.waves).filter(|wave| !wave.phase.is_through() && !wave.phase.is_trouble());
     waves.map(|wave| wave.name.clone()).collect()
 }
 
@@ -282,6 +292,15 @@ fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
 
 fn written(kind: &InventoryKind) -> WrittenKind {
     (kind.api_version.clone(), kind.kind.clone())
+}
+
+/// What the plan is recorded to hold suspended.
+fn held(plan: &WavePlan) -> &[HeldObject] {
+    plan.status.as_ref().map_or(&[], |status| &status.held)
+}
+
+fn written_kind(held: &HeldObject) -> WrittenKind {
+    (held.api_version.clone(), held.kind.clone())
 }
 
 /// What is kept of the waves that can be taken back.
@@ -329,7 +348,8 @@ mod tests {
 
     #[test]
     fn a_wave_of_an_unfinished_rollout_may_have_written_before_it_was_published_that_it_runs() {
-        let phases = [("a", "Ready"), ("b", "Running"), ("c", "Waiting"), ("d", "TimedOut"), ("e", "Skipped"), ("f", "Blocked")];
+        let phases =
+            [("a", "Ready"), ("b", "Running"), ("c", "Waiting"), ("d", "TimedOut"), ("e", "Skipped"), ("f", "Blocked")];
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(may_have_written(&plan(None, &phases)), names(&["b", "c", "f"]));
         assert_eq!(may_have_written(&plan(Some("2026-01-01T00:01:00Z"), &phases)), names(&[]));

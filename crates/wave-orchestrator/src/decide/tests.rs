@@ -12,7 +12,7 @@ use crate::api::v1alpha1::{
     CriticalPath, FORCE_ANNOTATION, NotReady, PAUSE_ANNOTATION, PlanPhase, RESUME_ANNOTATION, RETRY_ANNOTATION,
     SKIP_ANNOTATION, WavePhase,
 };
-use crate::index::{Look, WaveLook};
+use crate::index::{GateSeen, Look, WaveLook};
 use crate::interest::GroupKind;
 use opcore::duration::Span;
 
@@ -608,15 +608,61 @@ fn a_version_that_is_served_no_more_goes_from_the_record_when_another_one_of_its
 }
 
 #[test]
+fn what_is_held_is_written_down_before_it_is_suspended_and_until_it_is_given_back() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.look("services").gates.push(GateSeen { target: target("services"), held: false });
+    let held =
+        |status: &WavePlanStatus| -> Vec<String> { status.held.iter().map(|held| held.id().to_string()).collect() };
+    let first = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(first.plan.is_empty(), "{:?}", first.plan);
+    assert_eq!(held(&first.status), ["ConfigMap flux-system/services"]);
+    let suspends = |write: &Write| matches!(write, Write::Claim { fields, .. } if *fields == json!({ "spec": { "suspend": true } }));
+    assert!(fleet.settle().plan.writes().all(suspends));
+    fleet.look("services").gates[0].held = true;
+    assert!(fleet.settle().plan.is_empty());
+    // It is no longer in the spec, and not read anew yet.
+    fleet.look("services").gates.clear();
+    fleet.seen.look.complete = false;
+    assert_eq!(held(&fleet.settle().status), ["ConfigMap flux-system/services"]);
+    fleet.seen.look.complete = true;
+    fleet.seen.look.held.push(GateSeen { target: target("services"), held: true });
+    let decision = fleet.settle();
+    let writes: Vec<_> = decision.plan.writes().collect();
+    assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
+    assert_eq!(held(&decision.status), ["ConfigMap flux-system/services"]);
+    fleet.seen.look.held[0].held = false;
+    let decision = fleet.settle();
+    assert!(decision.plan.is_empty() && decision.status.held.is_empty(), "{decision:?}");
+}
+
+#[test]
+fn a_gate_whose_wave_cannot_be_carried_out_stays_closed() {
+    let mut play = Play::of(
+        "{apiVersion: waves.opcore.dev/v1alpha1, kind: WavePlan, metadata: {name: p}, spec: {waves: [{name: a, members: [
+            {mode: Gate, ref: {apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: flux-system, name: k}}]}]}}",
+    );
+    let gvk = kube::core::GroupVersionKind::gvk("kustomize.toolkit.fluxcd.io", "v1", "Kustomization");
+    let gate = opcore::plan::Target { resource: kube::api::ApiResource::from_gvk(&gvk), ..target("k") };
+    play.seen.look.waves[0] = WaveLook { problem: Some("it is broken".to_owned()), ..WaveLook::default() };
+    play.seen.look.held.push(GateSeen { target: gate, held: true });
+    let decision = play.settle();
+    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    assert_eq!(decision.status.held.len(), 1);
+    play.plan.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(play.now));
+    assert_eq!(play.settle().plan.writes().count(), 1, "with its plan it is given back");
+}
+
+#[test]
 fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
     let mut fleet = Play::fleet();
     fleet.settle();
     fleet.plan.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fleet.now));
-    fleet.look("services").gates.push(crate::index::GateSeen { target: target("services"), held: true });
+    fleet.seen.look.held.push(GateSeen { target: target("services"), held: true });
     let decision = fleet.settle();
     let writes: Vec<_> = decision.plan.writes().collect();
     assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
-    fleet.look("services").gates[0].held = false;
+    fleet.seen.look.held[0].held = false;
     let decision = fleet.settle();
     assert_eq!(
         decision.plan.writes().map(ToString::to_string).collect::<Vec<_>>(),

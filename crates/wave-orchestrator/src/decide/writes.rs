@@ -6,9 +6,10 @@ use opcore::plan::{Delete, Dependants};
 use opcore::{Plan, Write};
 use serde_json::json;
 
+use super::gates::{give_back, is_held_back, is_recorded};
 use super::waves::{Board, stale_jobs, token};
 use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
-use crate::index::{Due, FLUX_REQUEST, NudgeSeen, OwnedSeen, WaveLook};
+use crate::index::{Due, FLUX_REQUEST, GateSeen, NudgeSeen, OwnedSeen, WaveLook};
 use crate::interest::{GroupKind, WrittenKind};
 use crate::observe::Seen;
 use crate::render::{Stage, kept_secret};
@@ -53,6 +54,7 @@ pub(super) fn writes(
             if is_known_to_run(board, wave) { running.push(first) } else { starting.push(first) }
         }
     }
+    now.extend(give_back(plan, seen));
     // A wave that starts must not wait until others have written all that they have to, and nothing for what is refused
     // again and again; of that, each has its turn.
     refused.sort_by_key(|(turn, _)| *turn);
@@ -146,11 +148,13 @@ fn nudges<'a>(
 }
 
 /// Members that are to be suspended, or no longer.
-fn gates<'a>(wave: &'a WaveStatus, look: &'a WaveLook, board: &Board<'_>) -> impl Iterator<Item = Write> + 'a {
+fn gates<'a>(wave: &'a WaveStatus, look: &'a WaveLook, board: &'a Board<'_>) -> impl Iterator<Item = Write> + 'a {
     let has_started = board.same_rollout && wave.started_at.is_some();
-    let hold = wave.started_at.is_none() && wave.phase != WavePhase::Skipped;
+    let hold = is_held_back(wave);
     let release = (has_started && !waits_for_a_hook(look)) || wave.phase == WavePhase::Skipped;
-    let wanted = look.gates.iter().filter(move |gate| if gate.held { release } else { hold });
+    // What is to be held is written down first, so that it is given back in any case.
+    let recorded = |gate: &GateSeen| is_recorded(board.old, gate);
+    let wanted = look.gates.iter().filter(move |gate| if gate.held { release } else { hold && recorded(gate) });
     wanted.map(move |gate| Write::Claim {
         target: gate.target.clone(),
         fields: if hold { json!({ "spec": { "suspend": true } }) } else { json!({}) },

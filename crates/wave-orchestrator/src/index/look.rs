@@ -9,7 +9,7 @@ use opcore::plan::Target;
 
 use super::knowledge::{Owned, Standing};
 use super::tally::Tally;
-use super::{Index, PlanName};
+use super::{Index, Place, Plan, PlanName};
 use crate::api::v1alpha1::{Mode, NotReady, ProtectedKind};
 use crate::interest::{GroupKind, Item, ObjectId, Subject, Task, Wanted, WaveInterest, WrittenKind};
 use crate::render::Stage;
@@ -36,6 +36,8 @@ pub struct Look {
     pub owned: Vec<OwnedSeen>,
     /// The kinds of the objects that the plan applies, as it writes them.
     pub applied_kinds: BTreeSet<WrittenKind>,
+    /// What is recorded as held, and no wave has to do with any more.
+    pub held: Vec<GateSeen>,
     /// Whether all that can be known is known.
     pub complete: bool,
 }
@@ -128,14 +130,30 @@ impl Index {
             Some(owned_seen(id, owned, plan.interest.resource(&id.kind)?))
         };
         Look {
-            waves: plan.interest.waves.iter().zip(&plan.waves).map(|(wave, tally)| wave_look(wave, tally)).collect(),
+            waves: plan.interest.waves.iter().zip(&plan.tallies).map(|(wave, tally)| wave_look(wave, tally)).collect(),
             orphans: plan.orphans.iter().take(most_orphans).filter_map(list).collect(),
             orphan_count: plan.orphans.len(),
             counts: plan.counts.clone(),
             owned: if everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
             applied_kinds: plan.interest.applied_kinds.clone(),
+            held: self.held(name, plan),
             complete: self.is_synced(plan.interest.scopes.iter()),
         }
+    }
+}
+
+impl Index {
+    /// What another plan gates by now is that plan's to give back: both hold it in the name of this operator.
+    fn held(&self, name: &PlanName, plan: &Plan) -> Vec<GateSeen> {
+        let gates_it = |place: &Place, id: &ObjectId| {
+            place.plan != *name && self.plans.get(&place.plan).is_some_and(|other| other.interest.gated.contains(id))
+        };
+        let Some(tally) = plan.tallies.last() else { return Vec::new() };
+        let gates = of_mode(&plan.interest.held, tally, Mode::Gate).filter(|(item, ..)| match &item.subject {
+            Subject::One(id) => !self.by_object.get(id).into_iter().flatten().any(|place| gates_it(place, id)),
+            Subject::Selected(_) => true,
+        });
+        gates.map(|(_, target, known)| GateSeen { target, held: known.held }).collect()
     }
 }
 

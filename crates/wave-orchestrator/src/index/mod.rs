@@ -60,6 +60,7 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq)]
 struct Place {
     plan: PlanName,
+    /// The number of its group: of its wave, or of what else is held.
     wave: usize,
     item: usize,
 }
@@ -67,7 +68,8 @@ struct Place {
 #[derive(Debug, Default)]
 struct Plan {
     interest: Arc<Interest>,
-    waves: Vec<Tally>,
+    /// One per group of items.
+    tallies: Vec<Tally>,
     /// What this operator applied for the plan, as far as it is there.
     owned: HashMap<ObjectId, Owned>,
     /// What of that the plan no longer has.
@@ -114,7 +116,7 @@ impl Index {
         }
         let old = self.unlink(name).unwrap_or_default();
         let mut known: HashMap<String, Known> = HashMap::new();
-        for (wave, tally) in old.interest.waves.iter().zip(old.waves) {
+        for (wave, tally) in old.interest.groups().zip(old.tallies) {
             known.extend(wave.items.iter().map(|item| key_of(&wave.name, item)).zip(tally.into_known()));
         }
         let mut plan = Plan { owned: old.owned, counts: old.counts, ..Plan::default() };
@@ -123,7 +125,7 @@ impl Index {
             plan.own(id, owned);
         }
         let mut again = BTreeSet::new();
-        for (w, wave) in interest.waves.iter().enumerate() {
+        for (w, wave) in interest.groups().enumerate() {
             let mut tally = Tally::default();
             for (i, item) in wave.items.iter().enumerate() {
                 let place = Place { plan: name.clone(), wave: w, item: i };
@@ -151,7 +153,7 @@ impl Index {
                 tally.push(item, knowledge);
             }
             tally.count_twins(&wave.items);
-            plan.waves.push(tally);
+            plan.tallies.push(tally);
         }
         for source in &interest.sources {
             self.by_source.entry(source.clone()).or_default().push(name.clone());
@@ -176,7 +178,7 @@ impl Index {
             places.retain(|place| place.plan != *name);
             !places.is_empty()
         };
-        for item in plan.interest.waves.iter().flat_map(|wave| &wave.items) {
+        for item in plan.interest.groups().flat_map(|wave| &wave.items) {
             match &item.subject {
                 Subject::One(id) => {
                     if self.by_object.get_mut(id).is_some_and(|places| !forget(places)) {
@@ -209,7 +211,7 @@ impl Index {
         let chosen = self.by_kind.get(kind).into_iter().flatten();
         for place in named.chain(chosen) {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(of), Some(tally)) = (plan.interest.waves.get(place.wave), plan.waves.get_mut(place.wave)) else {
+            let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) else {
                 continue;
             };
             if tally.seen(place.item, &of.items, &id, object, &self.operator, now) == Tallied::Changed {
@@ -242,7 +244,7 @@ impl Index {
         let chosen = self.by_kind.get(&id.kind).into_iter().flatten();
         for place in named.chain(chosen) {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(of), Some(tally)) = (plan.interest.waves.get(place.wave), plan.waves.get_mut(place.wave)) else {
+            let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) else {
                 continue;
             };
             if of.items.get(place.item).is_none_or(|item| item.scope.as_ref() != Some(scope)) {
@@ -266,7 +268,7 @@ impl Index {
             }
             // Whether anything was missing or not: someone may wait for nothing but this.
             note(&mut wake, name);
-            for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
+            for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
                 tally.synced(&wave.items, scope);
             }
         }
@@ -321,7 +323,7 @@ impl Index {
         let fence = Fence::after(None, object, now, opcore::readiness::SETTLE).filter(|_| changed);
         for place in self.by_object.get(&id).into_iter().flatten() {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
+            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.tallies.get_mut(place.wave)) else {
                 continue;
             };
             tally.accepted(place.item, item, object);
@@ -339,7 +341,7 @@ impl Index {
         self.turns += 1;
         let refused = Refused { reason: refusal.reason.as_str().to_owned(), message, turn: self.turns };
         let Some(plan) = self.plans.get_mut(name) else { return };
-        for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
+        for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
             tally.refused(&wave.items, &refusal.object, &refused);
         }
     }
@@ -348,7 +350,7 @@ impl Index {
     /// plan's waves, and the chart grants what it takes by itself.
     pub fn cure(&self, name: &PlanName, refusal: &Refusal) -> Option<String> {
         let plan = self.plans.get(name)?;
-        let mut items = plan.interest.waves.iter().flat_map(|wave| &wave.items);
+        let mut items = plan.interest.groups().flat_map(|wave| &wave.items);
         let value = match items.find(|item| item.subject.to_string() == refusal.object).map(|item| &item.task) {
             Some(Task::Observe(_)) => "rbac.nudge",
             Some(Task::Apply(_) | Task::Check(_)) => "rbac.apply",
@@ -362,7 +364,7 @@ impl Index {
     /// Verdicts that time alone changes are made anew.
     pub fn recheck(&mut self, name: &PlanName, now: Timestamp) {
         let Some(plan) = self.plans.get_mut(name) else { return };
-        for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
+        for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
             tally.recheck(&wave.items, &self.operator, now);
         }
     }
@@ -426,7 +428,7 @@ impl Index {
 
 impl Interest {
     fn item(&self, place: &Place) -> Option<&crate::interest::Item> {
-        self.waves.get(place.wave)?.items.get(place.item)
+        self.group(place.wave)?.items.get(place.item)
     }
 
     /// Whether the plan applies this object.
@@ -442,7 +444,7 @@ impl Plan {
 
     /// The objects that are believed to be there because this watch told so.
     fn told_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
-        let items = self.interest.waves.iter().zip(&self.waves).flat_map(|(wave, tally)| {
+        let items = self.interest.groups().zip(&self.tallies).flat_map(|(wave, tally)| {
             let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
             items.filter_map(|(number, item)| Some((item, tally.known(number)?)))
         });
