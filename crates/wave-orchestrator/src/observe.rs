@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use opcore::ownership::Claimant;
 use opcore::{Context, Error};
 
-use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, WavePhase, WavePlan};
+use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, Wave, WavePhase, WavePlan};
 use crate::controller::WavePlans;
 use crate::index::{Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
@@ -61,6 +61,7 @@ pub struct Memory {
 struct Remembered {
     uid: String,
     generation: Option<i64>,
+    deleted: bool,
     sources: Sources,
     /// Manifests of waves that were taken back.
     instead: BTreeMap<String, String>,
@@ -134,10 +135,14 @@ impl WavePlans {
         let resync_at = self.resync(&name, plan, &interest, context.now());
 
         self.live.index().recheck(&name, context.now());
-        let deleting = plan.metadata.deletion_timestamp.is_some();
         let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
-        let look = self.live.index().look(&name, deleting, most);
-        let probes = self.ask_probes(&name, plan, &look);
+        let look = self.live.index().look(&name, is_deleted(plan), most);
+        let probes = if is_deleted(plan) {
+            self.prober.forget(&name);
+            Vec::new()
+        } else {
+            self.ask_probes(&name, plan, &look)
+        };
         Ok(Seen {
             revision: draft.revision.clone(),
             look,
@@ -173,6 +178,8 @@ impl WavePlans {
             Some(known) if known.is_of(plan) && known.sources == *sources && known.instead == *instead => {
                 known.draft.clone()
             }
+            // What its spec asks for matters no more: what it applied and what it holds is recorded.
+            _ if is_deleted(plan) => Arc::default(),
             _ => Arc::new(draft_with(&plan.spec, sources, instead)),
         }
     }
@@ -218,6 +225,7 @@ impl WavePlans {
         let entry = Remembered {
             uid: plan.uid().unwrap_or_default(),
             generation: plan.metadata.generation,
+            deleted: is_deleted(plan),
             sources: sources.clone(),
             instead,
             draft,
@@ -264,8 +272,14 @@ impl WavePlans {
 
 impl Remembered {
     fn is_of(&self, plan: &WavePlan) -> bool {
-        Some(&self.uid) == plan.metadata.uid.as_ref() && self.generation == plan.metadata.generation
+        Some(&self.uid) == plan.metadata.uid.as_ref()
+            && self.generation == plan.metadata.generation
+            && self.deleted == is_deleted(plan)
     }
+}
+
+fn is_deleted(plan: &WavePlan) -> bool {
+    plan.metadata.deletion_timestamp.is_some()
 }
 
 /// The waves that may have written something which nobody remembers, as after a restart. A wave may write before it is
@@ -279,9 +293,11 @@ fn may_have_written(plan: &WavePlan) -> BTreeSet<String> {
     waves.map(|wave| wave.name.clone()).collect()
 }
 
+/// The ConfigMaps that the manifests of a plan are in; one that is deleted needs none.
 fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
-    let members = plan.spec.waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
-    let hooks = plan.spec.waves.iter().filter_map(|wave| wave.hooks.as_ref());
+    let waves: &[Wave] = if is_deleted(plan) { &[] } else { &plan.spec.waves };
+    let members = waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
+    let hooks = waves.iter().filter_map(|wave| wave.hooks.as_ref());
     let hooks = hooks.flat_map(|hooks| hooks.before.iter().chain(&hooks.after));
     members.chain(hooks).filter_map(|manifests| manifests.config_map_ref.as_ref()).map(|reference| ObjectId {
         kind: GroupKind { group: String::new(), kind: "ConfigMap".to_owned() },
@@ -307,7 +323,8 @@ fn written_kind(held: &HeldObject) -> WrittenKind {
 async fn kept(plan: &WavePlan, context: &Context) -> Result<BTreeMap<String, Option<String>>, Error> {
     let api: Api<Secret> = Api::default_namespaced(context.client().clone());
     let mut kept = BTreeMap::new();
-    for wave in plan.spec.waves.iter().filter(|wave| wave.on_failure == OnFailure::Rollback) {
+    let rolls_back = |wave: &&Wave| wave.on_failure == OnFailure::Rollback && !is_deleted(plan);
+    for wave in plan.spec.waves.iter().filter(rolls_back) {
         let secret = api.get_opt(&kept_name(plan, &wave.name)).await?;
         kept.insert(wave.name.clone(), secret.as_ref().and_then(kept_in));
     }

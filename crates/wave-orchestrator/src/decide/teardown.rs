@@ -79,10 +79,9 @@ impl<'a> Scene<'a> {
         Self { plan, seen, waves: plan.spec.waves.iter().map(|wave| wave.name.as_str()).collect(), going, kept }
     }
 
-    /// What is held suspended, by waves or from before.
+    /// What is held suspended.
     fn gates(&self) -> impl Iterator<Item = &'a GateSeen> {
-        let look = &self.seen.look;
-        look.waves.iter().flat_map(|wave| &wave.gates).chain(&look.held).filter(|gate| gate.held)
+        self.seen.look.held.iter().filter(|gate| gate.held)
     }
 
     /// Each wave after those that depend on it; waves that wait for each other, in any order.
