@@ -21,6 +21,7 @@ use tokio::task::AbortHandle;
 use crate::index::{Index, PlanName, Wake};
 use crate::interest::{GroupKind, ObjectId, ScopeId, Served, WrittenKind};
 use crate::lock::lock;
+use crate::render::Source;
 
 /// How long a right that was missing is not asked for again.
 const DENIED_FOR: Duration = Duration::from_secs(30);
@@ -39,12 +40,16 @@ pub struct Live {
     served: Mutex<BTreeMap<WrittenKind, Served>>,
     /// Kinds that are served in another version than someone asked for.
     elsewhere: Mutex<BTreeMap<GroupKind, Served>>,
-    /// What the ConfigMaps hold that manifests are in, as their watches last told.
-    sources: Mutex<HashMap<ObjectId, Source>>,
+    sources: Mutex<Told>,
 }
 
-/// What a ConfigMap holds; none: there is none.
-pub type Source = Option<BTreeMap<String, String>>;
+/// What the ConfigMaps hold that manifests are in, as their watches last told.
+#[derive(Default)]
+struct Told {
+    sources: HashMap<ObjectId, Source>,
+    /// Counts the changes.
+    version: u64,
+}
 
 struct Open {
     plans: BTreeSet<PlanName>,
@@ -126,8 +131,13 @@ impl Live {
         // That it is not there is not remembered: it may come at any moment.
         let Some(kind) = found else { return Ok(Served::No) };
         let served = served(kind);
-        lock(&self.served).insert(written.clone(), served.clone());
+        self.learn(written, served.clone());
         Ok(served)
+    }
+
+    /// A kind is served so.
+    pub fn learn(&self, kind: &WrittenKind, served: Served) {
+        lock(&self.served).insert(kind.clone(), served);
     }
 
     /// How kinds are addressed of which there may be objects: as they are written or, where that version is served no more,
@@ -163,7 +173,7 @@ impl Live {
     async fn follow_definitions(live: Weak<Self>, changes: impl Stream<Item = Change<Metadata>> + Send) {
         let mut changes = std::pin::pin!(changes);
         // The definitions that changed lately, and when the last of them did.
-        let (mut changed, mut last) = (BTreeSet::new(), None);
+        let (mut lately, mut last) = (BTreeSet::new(), None);
         loop {
             let change = match last {
                 Some(_) => tokio::time::timeout(DISCOVERY_PAUSE, changes.next()).await,
@@ -184,19 +194,21 @@ impl Live {
                 // What is served no more may have been discovered until now.
                 Err(_) => {
                     last = None;
-                    live.ask_anew(&std::mem::take(&mut changed));
+                    live.ask_anew(&std::mem::take(&mut lately));
                     continue;
                 }
             };
             last = Some(Instant::now());
             live.ask_anew(&[definition.clone()].into());
-            changed.insert(definition);
+            lately.insert(definition);
         }
     }
 
     /// The kinds of these definitions are asked for anew, by all plans.
     fn ask_anew(&self, definitions: &BTreeSet<String>) {
-        definitions.iter().for_each(|definition| self.forget_kind(definition));
+        for definition in definitions {
+            self.forget_kind(definition);
+        }
         let plans = self.index().plans().cloned().collect();
         self.wake(&plans);
     }
@@ -212,19 +224,26 @@ impl Live {
         lock(&self.elsewhere).retain(|_, served| is_other(served));
     }
 
-    /// What a ConfigMap holds.
+    /// Changes whenever a watch tells something new of what ConfigMaps hold.
+    pub fn version_of_sources(&self) -> u64 {
+        lock(&self.sources).version
+    }
+
+    /// What a ConfigMap holds, as its watch told. None: it has not told yet.
+    pub fn source_told(&self, id: &ObjectId) -> Option<Source> {
+        lock(&self.sources).sources.get(id).cloned()
+    }
+
+    /// What a ConfigMap holds, by asking.
     ///
     /// # Errors
     ///
     /// When it could not be asked for.
     pub async fn source(&self, id: &ObjectId) -> Result<Source, Error> {
-        if let Some(known) = lock(&self.sources).get(id) {
-            return Ok(known.clone());
-        }
         let namespace = id.namespace.as_deref().unwrap_or_default();
         let api: Api<ConfigMap> = Api::namespaced(self.context.client().clone(), namespace);
-        let found = api.get_opt(&id.name).await?.map(|map| map.data.unwrap_or_default());
-        Ok(found)
+        let found = api.get_opt(&id.name).await?;
+        Ok(found.map(|map| Arc::new(map.data.unwrap_or_default())))
     }
 
     /// A plan takes these watches, and no others. Answers those for which a right is missing.
@@ -311,7 +330,9 @@ impl Live {
 
     /// What ConfigMaps held may have changed unheard.
     fn forget_sources(&self, scope: &ScopeId) {
-        lock(&self.sources).retain(|id, _| id.namespace != scope.namespace);
+        let mut told = lock(&self.sources);
+        told.sources.retain(|id, _| id.namespace != scope.namespace);
+        told.version += 1;
     }
 
     /// A watch that is not allowed would only ever fail: the right is asked for first, so that a plan can say what is
@@ -358,7 +379,7 @@ impl Live {
                 let value = serde_json::to_value(&object).unwrap_or(Value::Null);
                 self.keep_source(&id, || {
                     let data = value.get("data").cloned().unwrap_or_default();
-                    Some(serde_json::from_value(data).unwrap_or_default())
+                    Some(Arc::new(serde_json::from_value(data).unwrap_or_default()))
                 });
                 let mut index = self.index();
                 index.confirm(scope, &id);
@@ -376,7 +397,11 @@ impl Live {
 
     fn keep_source(&self, id: &ObjectId, source: impl FnOnce() -> Source) {
         if self.index().is_source(id) {
-            lock(&self.sources).insert(id.clone(), source());
+            let (mut told, source) = (lock(&self.sources), source());
+            if told.sources.get(id) != Some(&source) {
+                told.sources.insert(id.clone(), source);
+                told.version += 1;
+            }
         }
     }
 

@@ -13,7 +13,6 @@ use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, Wave, 
 use crate::controller::WavePlans;
 use crate::index::{Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
-use crate::live::Source;
 use crate::lock::lock;
 use crate::probes::ProbeSeen;
 use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
@@ -46,15 +45,28 @@ pub struct Seen {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rollback {
     /// Its manifests when it was last ready, if it ever was.
-    pub kept: Option<String>,
+    pub kept: Option<Arc<String>>,
     /// Its manifests now.
-    pub wanted: Option<String>,
+    pub wanted: Option<Arc<String>>,
 }
 
 /// What does not change from one look to the next while the spec, its sources and the kinds stay the same.
 #[derive(Debug, Default)]
 pub struct Memory {
     plans: Mutex<HashMap<PlanName, Remembered>>,
+    /// What the Secrets of plans keep for a rollback, by their names. Nobody else writes them.
+    kept: Mutex<HashMap<PlanName, BTreeMap<String, Kept>>>,
+}
+
+/// The manifests that a Secret keeps; none: it keeps none.
+type Kept = Option<Arc<String>>;
+
+/// What the sources of a plan hold.
+#[derive(Clone, Debug)]
+struct Read {
+    sources: Arc<Sources>,
+    /// The version of what was told of sources, where all of it was told.
+    version: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -62,9 +74,9 @@ struct Remembered {
     uid: String,
     generation: Option<i64>,
     deleted: bool,
-    sources: Sources,
+    read: Read,
     /// Manifests of waves that were taken back.
-    instead: BTreeMap<String, String>,
+    instead: BTreeMap<String, Arc<String>>,
     draft: Arc<Draft>,
     kinds: Kinds,
     /// What it holds suspended, and its waves no longer say so.
@@ -105,31 +117,36 @@ impl Memory {
         lock(&self.plans)
     }
 
-    /// The ConfigMaps that the manifests of a plan are in, unless the plan is another by now.
-    fn source_ids(&self, name: &PlanName, plan: &WavePlan) -> Option<BTreeSet<ObjectId>> {
-        self.lock().get(name).filter(|known| known.is_of(plan)).map(|known| known.interest.sources.clone())
+    /// What is remembered of a plan, unless it is another by now.
+    fn of<T>(&self, name: &PlanName, plan: &WavePlan, take: impl FnOnce(&mut Remembered) -> T) -> Option<T> {
+        self.lock().get_mut(name).filter(|known| known.is_of(plan)).map(take)
+    }
+
+    /// What is kept for a rollback of a plan is read anew.
+    pub(crate) fn forget_kept(&self, plan: &PlanName) {
+        lock(&self.kept).remove(plan);
     }
 
     /// A plan is gone.
     pub fn forget(&self, plan: &PlanName) {
         self.lock().remove(plan);
+        self.forget_kept(plan);
     }
 }
 
 impl WavePlans {
     pub(crate) async fn look(&self, plan: &WavePlan, context: &Context) -> Result<Seen, Error> {
         let name: PlanName = plan.name_any().into();
-        let sources = self.sources(&name, plan).await?;
-        let kept = kept(plan, context).await?;
-        let instead = taken_back(plan, &kept, &revision(&plan.spec, &sources));
-        let draft = self.draft(&name, plan, &sources, &instead);
+        let read = self.read(&name, plan).await?;
+        let kept = self.kept(&name, plan, context).await?;
+        let (draft, instead) = self.draft(&name, plan, &read, &kept);
         let inventory = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
         let kinds = Kinds {
             mentioned: self.live.served(&draft.kinds).await?,
             recorded: self.live.served_somehow(&inventory).await?,
             held: self.live.served_somehow(&held(plan).iter().map(written_kind).collect()).await?,
         };
-        let interest = self.interest(&name, plan, &sources, instead, draft.clone(), &kinds, context);
+        let interest = self.interest(&name, plan, read, instead, draft.clone(), &kinds, context);
         let denied = self.live.watch(&name, &interest.scopes).await;
         let denied = denied.iter().map(|scope| interest.right_to_watch(scope)).collect();
         let resync_at = self.resync(&name, plan, &interest, context.now());
@@ -156,31 +173,80 @@ impl WavePlans {
         })
     }
 
-    async fn sources(&self, name: &PlanName, plan: &WavePlan) -> Result<Sources, Error> {
-        let mut sources = Sources::new();
-        let known = self.memory.source_ids(name, plan);
-        for id in known.unwrap_or_else(|| source_ids(plan).collect()) {
-            let source: Source = self.live.source(&id).await?;
+    /// What the sources of a plan hold: as it is remembered, where nothing new was told.
+    async fn read(&self, name: &PlanName, plan: &WavePlan) -> Result<Read, Error> {
+        let version = self.live.version_of_sources();
+        let known = self.memory.of(name, plan, |known| known.read.clone());
+        if let Some(known) = known.as_ref().filter(|known| known.version == Some(version)) {
+            return Ok(known.clone());
+        }
+        let (mut sources, mut all_told) = (Sources::new(), true);
+        for id in source_ids(plan) {
+            let source = if let Some(told) = self.live.source_told(&id) {
+                told
+            } else {
+                all_told = false;
+                self.live.source(&id).await?
+            };
             sources.insert((id.namespace.unwrap_or_default(), id.name), source);
         }
-        Ok(sources)
+        let version = all_told.then_some(version);
+        // What is the same is remembered as the same.
+        match known {
+            Some(known) if *known.sources == sources => {
+                self.memory.of(name, plan, |known| known.read.version = version);
+                Ok(Read { version, ..known })
+            }
+            _ => Ok(Read { sources: Arc::new(sources), version }),
+        }
     }
 
+    /// What is kept of the waves that can be taken back. It is read once, and anew with everything else.
+    async fn kept(&self, name: &PlanName, plan: &WavePlan, context: &Context) -> Result<BTreeMap<String, Kept>, Error> {
+        let rolls_back = |wave: &&Wave| wave.on_failure == OnFailure::Rollback && !is_deleted(plan);
+        let mut kept = BTreeMap::new();
+        for wave in plan.spec.waves.iter().filter(rolls_back) {
+            let secret = kept_name(plan, &wave.name);
+            let known = lock(&self.memory.kept).get(name).and_then(|of_plan| of_plan.get(&secret)).cloned();
+            let text = if let Some(text) = known {
+                text
+            } else {
+                let api: Api<Secret> = Api::default_namespaced(context.client().clone());
+                let text: Kept = api.get_opt(&secret).await?.as_ref().and_then(kept_in).map(Arc::new);
+                lock(&self.memory.kept).entry(name.clone()).or_default().insert(secret, text.clone());
+                text
+            };
+            kept.insert(wave.name.clone(), text);
+        }
+        Ok(kept)
+    }
+
+    /// The plan taken apart, and the manifests of waves that were taken back.
     fn draft(
         &self,
         name: &PlanName,
         plan: &WavePlan,
-        sources: &Sources,
-        instead: &BTreeMap<String, String>,
-    ) -> Arc<Draft> {
-        let remembered = self.memory.lock();
-        match remembered.get(name) {
-            Some(known) if known.is_of(plan) && known.sources == *sources && known.instead == *instead => {
-                known.draft.clone()
-            }
+        read: &Read,
+        kept: &BTreeMap<String, Kept>,
+    ) -> (Arc<Draft>, BTreeMap<String, Arc<String>>) {
+        if is_deleted(plan) {
             // What its spec asks for matters no more: what it applied and what it holds is recorded.
-            _ if is_deleted(plan) => Arc::default(),
-            _ => Arc::new(draft_with(&plan.spec, sources, instead)),
+            let known = self.memory.of(name, plan, |known| known.draft.clone());
+            return (known.unwrap_or_default(), BTreeMap::new());
+        }
+        let known = self.memory.of(name, plan, |known| {
+            let same = Arc::ptr_eq(&known.read.sources, &read.sources);
+            same.then(|| (known.draft.clone(), known.instead.clone()))
+        });
+        let known = known.flatten();
+        let revision = match &known {
+            Some((draft, _)) => draft.revision.clone(),
+            None => revision(&plan.spec, &read.sources),
+        };
+        let instead = taken_back(plan, kept, &revision);
+        match known {
+            Some((draft, before)) if before == instead => (draft, instead),
+            _ => (Arc::new(draft_with(&plan.spec, &read.sources, &instead)), instead),
         }
     }
 
@@ -190,8 +256,8 @@ impl WavePlans {
         &self,
         name: &PlanName,
         plan: &WavePlan,
-        sources: &Sources,
-        instead: BTreeMap<String, String>,
+        read: Read,
+        instead: BTreeMap<String, Arc<String>>,
         draft: Arc<Draft>,
         kinds: &Kinds,
         context: &Context,
@@ -226,7 +292,7 @@ impl WavePlans {
             uid: plan.uid().unwrap_or_default(),
             generation: plan.metadata.generation,
             deleted: is_deleted(plan),
-            sources: sources.clone(),
+            read,
             instead,
             draft,
             kinds: kinds.clone(),
@@ -246,6 +312,7 @@ impl WavePlans {
         if every.after(known.resynced_at) <= now {
             known.resynced_at = now;
             self.live.reopen(&interest.scopes);
+            self.memory.forget_kept(name);
         }
         Some(every.after(known.resynced_at))
     }
@@ -319,20 +386,8 @@ fn written_kind(held: &HeldObject) -> WrittenKind {
     (held.api_version.clone(), held.kind.clone())
 }
 
-/// What is kept of the waves that can be taken back.
-async fn kept(plan: &WavePlan, context: &Context) -> Result<BTreeMap<String, Option<String>>, Error> {
-    let api: Api<Secret> = Api::default_namespaced(context.client().clone());
-    let mut kept = BTreeMap::new();
-    let rolls_back = |wave: &&Wave| wave.on_failure == OnFailure::Rollback && !is_deleted(plan);
-    for wave in plan.spec.waves.iter().filter(rolls_back) {
-        let secret = api.get_opt(&kept_name(plan, &wave.name)).await?;
-        kept.insert(wave.name.clone(), secret.as_ref().and_then(kept_in));
-    }
-    Ok(kept)
-}
-
 /// The waves that the published status says were taken back, with the manifests that they have instead.
-fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Option<String>>, revision: &str) -> BTreeMap<String, String> {
+fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Kept>, revision: &str) -> BTreeMap<String, Arc<String>> {
     let is_of = |rollout: &Rollout| rollout.revision == revision;
     // A new rollout begins with what the spec says.
     let status = plan.status.iter().filter(|status| status.rollout.as_ref().is_some_and(is_of));
@@ -340,13 +395,16 @@ fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Option<String>>, revision
     waves.filter_map(|wave| Some((wave.name.clone(), kept.get(&wave.name)?.clone()?))).collect()
 }
 
-fn rollbacks(kept: BTreeMap<String, Option<String>>, draft: &Draft) -> BTreeMap<String, Rollback> {
+fn rollbacks(kept: BTreeMap<String, Kept>, draft: &Draft) -> BTreeMap<String, Rollback> {
     let wanted = |name: &str| draft.waves.iter().find(|wave| wave.name == name).and_then(|wave| wave.to_keep.clone());
     kept.into_iter().map(|(name, kept)| (name.clone(), Rollback { kept, wanted: wanted(&name) })).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use opcore::Operator;
+    use opcore::act::{Done, Outcome};
+    use opcore_testing::running::{Settings, context};
     use serde_json::json;
 
     use super::*;
@@ -361,6 +419,32 @@ mod tests {
             "metadata": { "name": "p" }, "spec": { "waves": [] }, "status": status,
         }))
         .unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_for_a_rollback_is_read_once_and_anew_when_it_is_written() {
+        opcore::client::install_crypto_provider();
+        let (_stop, stopping) = tokio::sync::watch::channel(false);
+        // Nobody is there: whoever asks is told so.
+        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        let context = context("test", nowhere, &[], Settings::default(), stopping);
+        let (operator, name) = (WavePlans::new(&context), PlanName::from("p"));
+        let mut plan = plan(None, &[]);
+        plan.metadata.uid = Some("uid".to_owned());
+        let wave = json!({ "name": "a", "onFailure": "Rollback" });
+        plan.spec.waves = vec![serde_json::from_value(wave).unwrap()];
+        assert!(operator.kept(&name, &plan, &context).await.is_err());
+        let text: Kept = Some(Arc::new("kind: Pod".to_owned()));
+        let read = BTreeMap::from([("a.uid".to_owned(), text.clone())]);
+        lock(&operator.memory.kept).insert(name.clone(), read);
+        let kept = operator.kept(&name, &plan, &context).await.unwrap();
+        assert_eq!(kept, BTreeMap::from([("a".to_owned(), text)]));
+
+        let object = serde_json::from_value(json!({ "metadata": { "name": "a.uid" } })).unwrap();
+        let outcomes = vec![Outcome::Applied { object: Box::new(object), changed: true }];
+        let done = Done { outcomes, ..Done::default() };
+        operator.conclude(&plan, &mut plan.status.clone().unwrap(), &done, context.now());
+        assert!(operator.kept(&name, &plan, &context).await.is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Decisions over fixtures that a user could apply, with the world played by hand.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -362,7 +363,8 @@ fn on_failure_retry_tries_again_after_a_growing_pause_and_then_gives_up() {
 fn on_failure_rollback_takes_the_wave_back_once_and_blocks_what_depends_on_it() {
     let mut fleet = Play::fleet();
     fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Rollback;
-    let rollback = crate::observe::Rollback { kept: Some("old".to_owned()), wanted: Some("new".to_owned()) };
+    let rollback =
+        crate::observe::Rollback { kept: Some(Arc::new("old".to_owned())), wanted: Some(Arc::new("new".to_owned())) };
     fleet.seen.rollbacks.insert("infrastructure-core".to_owned(), rollback);
     fleet.settle();
     fleet.fail("infrastructure-core");
@@ -387,7 +389,7 @@ fn on_failure_rollback_takes_the_wave_back_once_and_blocks_what_depends_on_it() 
 fn a_wave_that_never_was_ready_is_not_taken_back() {
     let mut fleet = Play::fleet();
     fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Rollback;
-    let rollback = crate::observe::Rollback { kept: None, wanted: Some("new".to_owned()) };
+    let rollback = crate::observe::Rollback { kept: None, wanted: Some(Arc::new("new".to_owned())) };
     fleet.seen.rollbacks.insert("infrastructure-core".to_owned(), rollback);
     fleet.settle();
     fleet.fail("infrastructure-core");

@@ -340,22 +340,32 @@ impl Index {
         let message = cure.map_or_else(|| refusal.message.clone(), |cure| format!("{} {cure}", refusal.message));
         self.turns += 1;
         let refused = Refused { reason: refusal.reason.as_str().to_owned(), message, turn: self.turns };
+        let places: Vec<Place> = self.places(name, refusal).cloned().collect();
         let Some(plan) = self.plans.get_mut(name) else { return };
-        for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
-            tally.refused(&wave.items, &refusal.object, &refused);
+        for place in places {
+            if let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) {
+                tally.refused(place.item, &of.items, &refused);
+            }
         }
+    }
+
+    /// Where in a plan the object of a refusal is.
+    fn places<'a>(&'a self, name: &'a PlanName, refusal: &Refusal) -> impl Iterator<Item = &'a Place> {
+        let ids = self.plans.get(name).map(|plan| plan.interest.called(&refusal.object)).unwrap_or_default();
+        let places = ids.into_iter().filter_map(|id| self.by_object.get(&id)).flatten();
+        places.filter(move |place| place.plan == *name)
     }
 
     /// Which value of the chart grants the right to write an object of a plan, as a sentence. None: it is no object of the
     /// plan's waves, and the chart grants what it takes by itself.
     pub fn cure(&self, name: &PlanName, refusal: &Refusal) -> Option<String> {
         let plan = self.plans.get(name)?;
-        let mut items = plan.interest.groups().flat_map(|wave| &wave.items);
-        let value = match items.find(|item| item.subject.to_string() == refusal.object).map(|item| &item.task) {
+        let mut items = self.places(name, refusal).filter_map(|place| plan.interest.item(place));
+        let value = match items.next().map(|item| &item.task) {
             Some(Task::Observe(_)) => "rbac.nudge",
             Some(Task::Apply(_) | Task::Check(_)) => "rbac.apply",
             // It is pruned, or taken down.
-            None if plan.owned.keys().any(|id| id.to_string() == refusal.object) => "rbac.apply",
+            None if plan.interest.called(&refusal.object).iter().any(|id| plan.owned.contains_key(id)) => "rbac.apply",
             None => return None,
         };
         Some(format!("The value {value} of the chart grants rights."))
@@ -429,6 +439,22 @@ impl Index {
 impl Interest {
     fn item(&self, place: &Place) -> Option<&crate::interest::Item> {
         self.group(place.wave)?.items.get(place.item)
+    }
+
+    /// The objects that are called so, `Kind namespace/name`: one of each group that has such a kind.
+    fn called(&self, words: &str) -> BTreeSet<ObjectId> {
+        let Some((kind, place)) = words.split_once(' ') else { return BTreeSet::new() };
+        let (namespace, name) = match place.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, place),
+        };
+        let of_kind = self.scopes.iter().filter(|scope| scope.kind == kind);
+        let id = |scope: &ScopeId| ObjectId {
+            kind: GroupKind { group: scope.group.clone(), kind: kind.to_owned() },
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        };
+        of_kind.map(id).collect()
     }
 
     /// Whether the plan applies this object.

@@ -102,14 +102,11 @@ impl Tally {
         }
     }
 
-    pub(super) fn refused(&mut self, items: &[Item], object: &str, refused: &Refused) {
-        let of_object = |(_, item): &(usize, &Item)| item.subject.to_string() == object;
-        for (number, _) in items.iter().enumerate().filter(of_object) {
-            self.change(number, items, |known, _| {
-                known.refusal = Some(refused.clone());
-                false
-            });
-        }
+    pub(super) fn refused(&mut self, number: usize, items: &[Item], refused: &Refused) {
+        self.change(number, items, |known, _| {
+            known.refusal = Some(refused.clone());
+            false
+        });
     }
 
     pub(super) fn recheck(&mut self, items: &[Item], operator: &str, now: Timestamp) {
