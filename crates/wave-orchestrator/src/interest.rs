@@ -268,6 +268,11 @@ impl Item {
         matches!(self.task, Task::Observe(Mode::Nudge | Mode::Gate))
     }
 
+    /// Whether it is asked to reconcile when its wave starts.
+    pub fn is_nudge(&self) -> bool {
+        matches!(self.task, Task::Observe(Mode::Nudge))
+    }
+
     /// Whether it is suspended until its wave starts.
     pub fn is_gate(&self) -> bool {
         matches!(self.task, Task::Observe(Mode::Gate))

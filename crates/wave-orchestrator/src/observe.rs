@@ -11,6 +11,7 @@ use opcore::{Context, Error};
 
 use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, Wave, WavePhase, WavePlan};
 use crate::controller::WavePlans;
+use crate::decide::token;
 use crate::index::{Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
 use crate::lock::lock;
@@ -153,7 +154,7 @@ impl WavePlans {
 
         self.live.index().recheck(&name, context.now());
         let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
-        let look = self.live.index().look(&name, is_deleted(plan), most);
+        let look = self.live.index().look(&name, is_deleted(plan), most, &asked(plan));
         let probes = if is_deleted(plan) {
             self.prober.forget(&name);
             Vec::new()
@@ -375,6 +376,14 @@ fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
 
 fn written(kind: &InventoryKind) -> WrittenKind {
     (kind.api_version.clone(), kind.kind.clone())
+}
+
+/// What the members of each wave are asked to reconcile with, as far as that is published.
+fn asked(plan: &WavePlan) -> Vec<String> {
+    let published = plan.status.as_ref().and_then(|status| Some((status, status.rollout.as_ref()?)));
+    let Some((status, rollout)) = published else { return Vec::new() };
+    let attempts = |wave: &Wave| status.wave(&wave.name).map_or(0, |wave| wave.attempts);
+    plan.spec.waves.iter().map(|wave| token(rollout, attempts(wave))).collect()
 }
 
 /// What the plan is recorded to hold suspended.

@@ -26,6 +26,8 @@ pub const TASK: &str = "OPCORE_BENCH_EVENTS";
 
 const SIZES: [usize; 2] = [100, 10_000];
 const WAVES: usize = 10;
+/// One that is only watched, and one that is nudged.
+const KINDS: [(&str, &str); 2] = [("example.io/v1", "Widget"), ("kustomize.toolkit.fluxcd.io/v1", "Kustomization")];
 const EVENTS: usize = 2_000;
 
 pub struct Events {
@@ -87,7 +89,6 @@ struct Desk {
     operator: WavePlans,
     live: Arc<Live>,
     plan: WavePlan,
-    kind: GroupKind,
     now: Timestamp,
     /// Each member, unready and ready.
     members: Vec<[Value; 2]>,
@@ -107,19 +108,23 @@ impl Desk {
         let (_, stopping) = tokio::sync::watch::channel(false);
         let context = running::context(crate::operator::NAME, nowhere, &[], running::Settings::default(), stopping);
         let live = Live::new(&context);
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.io", "v1", "Widget"));
-        let kind = GroupKind::of(&resource);
-        let written = (resource.api_version.clone(), resource.kind.clone());
-        live.learn(&written, Served::Yes { resource, namespaced: true, has_status: true });
+        for (api_version, kind) in KINDS {
+            let (group, version) = api_version.split_once('/').unwrap_or_default();
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let served = Served::Yes { resource, namespaced: true, has_status: true };
+            live.learn(&(api_version.to_owned(), kind.to_owned()), served);
+        }
         let operator = WavePlans::over(live.clone(), &context);
         drop(entered);
-        let members: Vec<_> = (0..members).map(|number| ["False", "True"].map(|ready| widget(number, ready))).collect();
         let now = "2026-01-01T00:00:00Z".parse()?;
-        let mut desk = Self { runtime, context, operator, live, plan, kind, now, members };
+        let mut desk = Self { runtime, context, operator, live, plan, now, members: Vec::new() };
         // It says what it wants to hear of, and hears it.
-        desk.decide()?;
-        for [_, ready] in &desk.members {
-            desk.live.index().seen(&desk.kind, ready, now);
+        let rollout = desk.decide()?.rollout.context("it has no rollout")?;
+        let asked = format!("{}.0", rollout.started_at);
+        let member = |number: usize| ["False", "True"].map(|ready| member(number, ready, &asked));
+        desk.members = (0..members).map(member).collect();
+        for (number, [_, ready]) in desk.members.iter().enumerate() {
+            desk.live.index().seen(&kind_of(number), ready, now);
         }
         for scope in desk.live.watching() {
             desk.live.index().synced(&scope);
@@ -141,10 +146,11 @@ impl Desk {
 
     /// Members turn unready and ready again, spread over all of them.
     fn play(&self, what: &str, events: usize) -> anyhow::Result<()> {
-        let stride = self.members.len() / 100;
+        let stride = self.members.len() / 50;
         for event in 0..events {
-            let member = &self.members[(event / 2 % 100) * stride][event % 2];
-            let woken = self.live.index().seen(&self.kind, member, self.now);
+            let number = (event / 4 % 50) * stride + event / 2 % KINDS.len();
+            let member = &self.members[number][event % 2];
+            let woken = self.live.index().seen(&kind_of(number), member, self.now);
             anyhow::ensure!(woken.len() == 1, "the plan was not woken");
             if what == "decided" {
                 std::hint::black_box(self.decide()?);
@@ -155,8 +161,12 @@ impl Desk {
 }
 
 fn wave_of(wave: usize, members: usize) -> Value {
-    let reference = |number: usize| json!({ "apiVersion": "example.io/v1", "kind": "Widget", "namespace": "shop", "name": name(number) });
-    let of_wave = (0..members).filter(|number| number % WAVES == wave);
+    let reference = |number: usize| {
+        let (api_version, kind) = KINDS[number % KINDS.len()];
+        json!({ "apiVersion": api_version, "kind": kind, "namespace": "shop", "name": name(number) })
+    };
+    // Each wave has members of both kinds.
+    let of_wave = (0..members).filter(|number| number / KINDS.len() % WAVES == wave);
     let members: Vec<Value> = of_wave.map(|number| json!({ "ref": reference(number) })).collect();
     let before = if wave == 0 { json!([]) } else { json!([{ "wave": format!("w{}", wave - 1) }]) };
     json!({ "name": format!("w{wave}"), "dependsOn": before, "members": members })
@@ -167,11 +177,24 @@ fn name(number: usize) -> String {
     format!("member-{number:05}")
 }
 
-fn widget(number: usize, ready: &str) -> Value {
+fn kind_of(number: usize) -> GroupKind {
+    let (api_version, kind) = KINDS[number % KINDS.len()];
+    GroupKind::written(&(api_version.to_owned(), kind.to_owned()))
+}
+
+/// A member that was asked to reconcile, and did.
+fn member(number: usize, ready: &str, asked: &str) -> Value {
+    let (api_version, kind) = KINDS[number % KINDS.len()];
     json!({
-        "apiVersion": "example.io/v1", "kind": "Widget",
-        "metadata": { "name": name(number), "namespace": "shop", "uid": format!("uid-{number:05}"), "generation": 1 },
-        "status": { "observedGeneration": 1, "conditions": [{ "type": "Ready", "status": ready, "reason": "Told" }] },
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {
+            "name": name(number), "namespace": "shop", "uid": format!("uid-{number:05}"), "generation": 1,
+            "annotations": { "reconcile.fluxcd.io/requestedAt": asked },
+        },
+        "status": {
+            "observedGeneration": 1, "lastHandledReconcileAt": asked,
+            "conditions": [{ "type": "Ready", "status": ready, "reason": "Told" }],
+        },
     })
 }
 

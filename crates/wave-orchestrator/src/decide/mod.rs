@@ -13,6 +13,7 @@ mod writes;
 
 pub use critical_path::critical_path;
 pub use graph::{Graph, graph};
+pub(crate) use waves::token;
 
 use jiff::Timestamp;
 use kube::ResourceExt;

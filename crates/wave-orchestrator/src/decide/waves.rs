@@ -283,7 +283,7 @@ pub(super) fn stale_jobs<'a>(
 }
 
 /// What Flux members are asked with: the same for one start of a wave, another for the next.
-pub(super) fn token(rollout: &Rollout, attempts: i32) -> String {
+pub(crate) fn token(rollout: &Rollout, attempts: i32) -> String {
     format!("{}.{attempts}", rollout.started_at)
 }
 

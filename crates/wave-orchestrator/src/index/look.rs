@@ -10,7 +10,7 @@ use opcore::plan::Target;
 use super::knowledge::{Owned, Standing};
 use super::tally::Tally;
 use super::{Index, Place, Plan, PlanName};
-use crate::api::v1alpha1::{Mode, NotReady, ProtectedKind};
+use crate::api::v1alpha1::{NotReady, ProtectedKind};
 use crate::interest::{GroupKind, Item, ObjectId, Subject, Task, Wanted, WaveInterest, WrittenKind};
 use crate::render::Stage;
 
@@ -76,7 +76,7 @@ pub struct WaveLook {
     pub due: Vec<Due>,
     /// The member and stage of the first that is not ready.
     pub frontier: Option<(usize, Stage)>,
-    /// Members that are asked to reconcile when the wave starts.
+    /// Members that are asked to reconcile when the wave starts: the first of those that were asked the same.
     pub nudges: Vec<NudgeSeen>,
     /// Members that are suspended until the wave starts.
     pub gates: Vec<GateSeen>,
@@ -122,15 +122,17 @@ pub struct GateSeen {
 }
 
 impl Index {
-    /// What is known of a plan's objects. `everything` that it applied is listed only where that is asked for.
-    pub fn look(&self, name: &PlanName, everything: bool, most_orphans: usize) -> Look {
+    /// What is known of a plan's objects. `everything` that it applied is listed only where that is asked for. `asked` is
+    /// what members are asked to reconcile with, by the numbers of the waves: those that were are not told one by one.
+    pub fn look(&self, name: &PlanName, everything: bool, most_orphans: usize, asked: &[String]) -> Look {
         let Some(plan) = self.plans.get(name) else { return Look::default() };
         let list = |id: &ObjectId| {
             let owned = plan.owned.get(id)?;
             Some(owned_seen(id, owned, plan.interest.resource(&id.kind)?))
         };
+        let waves = plan.interest.waves.iter().zip(&plan.tallies).enumerate();
         Look {
-            waves: plan.interest.waves.iter().zip(&plan.tallies).map(|(wave, tally)| wave_look(wave, tally)).collect(),
+            waves: waves.map(|(number, (wave, tally))| wave_look(wave, tally, asked.get(number))).collect(),
             orphans: plan.orphans.iter().take(most_orphans).filter_map(list).collect(),
             orphan_count: plan.orphans.len(),
             counts: plan.counts.clone(),
@@ -149,15 +151,15 @@ impl Index {
             place.plan != *name && self.plans.get(&place.plan).is_some_and(|other| other.interest.gated.contains(id))
         };
         let Some(tally) = plan.tallies.last() else { return Vec::new() };
-        let gates = of_mode(&plan.interest.held, tally, Mode::Gate).filter(|(item, ..)| match &item.subject {
+        let gates = gates(&plan.interest.held, tally).filter(|(item, _)| match &item.subject {
             Subject::One(id) => !self.by_object.get(id).into_iter().flatten().any(|place| gates_it(place, id)),
             Subject::Selected(_) => true,
         });
-        gates.map(|(_, target, known)| GateSeen { target, held: known.held }).collect()
+        gates.map(|(_, gate)| gate).collect()
     }
 }
 
-fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
+fn wave_look(wave: &WaveInterest, tally: &Tally, asked: Option<&String>) -> WaveLook {
     let item = |number: &usize| wave.items.get(*number);
     let slow = tally.unready.difference(&tally.failed);
     WaveLook {
@@ -169,17 +171,8 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
         not_ready: tally.failed.iter().chain(slow).take(NAMED).filter_map(|n| not_ready(item(n)?, tally, *n)).collect(),
         due: due_items(wave, tally),
         frontier: tally.unready.first().and_then(item).map(|item| (item.member, item.stage)),
-        nudges: of_mode(wave, tally, Mode::Nudge)
-            .map(|(item, target, known)| NudgeSeen {
-                member: item.member,
-                target,
-                requested: known.requested.clone(),
-                refused_at: known.refusal.as_ref().map(|refused| refused.turn),
-            })
-            .collect(),
-        gates: of_mode(wave, tally, Mode::Gate)
-            .map(|(_, target, known)| GateSeen { target, held: known.held })
-            .collect(),
+        nudges: nudges(wave, tally, asked),
+        gates: gates(wave, tally).map(|(_, gate)| gate).collect(),
         failed_jobs: tally.failed.iter().filter_map(|n| failed_job(item(n)?, tally, *n)).collect(),
         recheck_at: tally.rechecks.first().map(|(at, _)| *at),
     }
@@ -234,16 +227,33 @@ fn not_ready(item: &Item, tally: &Tally, number: usize) -> Option<NotReady> {
     Some(NotReady { object, reason, message, failed: tally.failed.contains(&number) })
 }
 
-fn of_mode<'a>(
-    wave: &'a WaveInterest,
-    tally: &'a Tally,
-    mode: Mode,
-) -> impl Iterator<Item = (&'a Item, Target, &'a super::knowledge::Known)> {
-    tally.steered.iter().filter_map(move |number| {
+fn gates<'a>(wave: &'a WaveInterest, tally: &'a Tally) -> impl Iterator<Item = (&'a Item, GateSeen)> {
+    tally.gates.iter().filter_map(|number| {
         let (item, known) = (wave.items.get(*number)?, tally.known(*number)?);
-        matches!(item.task, Task::Observe(m) if m == mode).then_some(())?;
-        Some((item, target(item, known)?, known))
+        Some((item, GateSeen { target: target(item, known)?, held: known.held }))
     })
+}
+
+/// Of those that were asked the same, the first; one stands for all that were asked already. Those of which that was
+/// refused before take no place of others.
+fn nudges(wave: &WaveInterest, tally: &Tally, asked: Option<&String>) -> Vec<NudgeSeen> {
+    let is_fresh = |number: &usize| tally.known(*number).is_some_and(|known| known.refusal.is_none());
+    let fresh = tally.asked.iter().flat_map(|(requested, numbers)| {
+        let most = if asked.is_some() && requested.as_ref() == asked { 1 } else { BATCH };
+        numbers.iter().copied().filter(is_fresh).take(most)
+    });
+    let refused = tally.refused_nudges.iter().map(|(_, number)| *number).take(BATCH);
+    let nudge = |number: usize| {
+        let (item, known) = (wave.items.get(number)?, tally.known(number)?);
+        Some(NudgeSeen {
+            member: item.member,
+            target: target(item, known)?,
+            requested: known.requested.clone(),
+            refused_at: known.refusal.as_ref().map(|refused| refused.turn),
+        })
+    };
+    // In the order in which they start.
+    fresh.chain(refused).collect::<BTreeSet<_>>().into_iter().filter_map(nudge).collect()
 }
 
 fn failed_job(item: &Item, tally: &Tally, number: usize) -> Option<(Target, Option<Timestamp>)> {

@@ -1,6 +1,6 @@
 //! The items of a wave, counted as their verdicts change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use opcore::readiness::Fence;
@@ -31,8 +31,12 @@ pub(super) struct Tally {
     pub(super) refused: BTreeSet<(u64, usize)>,
     /// Items whose verdict time alone changes.
     pub(super) rechecks: BTreeSet<(Timestamp, usize)>,
-    /// Items that are not applied, and yet are not only watched.
-    pub(super) steered: Vec<usize>,
+    /// Items that are suspended until the wave starts.
+    pub(super) gates: Vec<usize>,
+    /// Items that are asked to reconcile, by what they were last asked.
+    pub(super) asked: BTreeMap<Option<String>, BTreeSet<usize>>,
+    /// Those of them of which that was refused, whose turn was longest ago first.
+    pub(super) refused_nudges: BTreeSet<(u64, usize)>,
 }
 
 impl Tally {
@@ -40,8 +44,8 @@ impl Tally {
         let number = self.known.len();
         self.known.push(known);
         self.count(number, item);
-        if item.is_steered() {
-            self.steered.push(number);
+        if item.is_gate() {
+            self.gates.push(number);
         }
     }
 
@@ -132,6 +136,15 @@ impl Tally {
         }
         if let Some(refused) = &known.refusal {
             self.refused.remove(&(refused.turn, number));
+            self.refused_nudges.remove(&(refused.turn, number));
+        }
+        if item.is_nudge()
+            && let Some(numbers) = self.asked.get_mut(&known.requested)
+        {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.asked.remove(&known.requested);
+            }
         }
         let changed = change(known, item);
         self.count(number, item);
@@ -156,6 +169,13 @@ impl Tally {
         }
         if let Some(refused) = known.refusal.as_ref().filter(|_| known.is_due(item)) {
             self.refused.insert((refused.turn, number));
+        }
+        // Of an object that is not there nothing can be asked.
+        if item.is_nudge() && known.uid.is_some() {
+            self.asked.entry(known.requested.clone()).or_default().insert(number);
+            if let Some(refused) = &known.refusal {
+                self.refused_nudges.insert((refused.turn, number));
+            }
         }
     }
 }

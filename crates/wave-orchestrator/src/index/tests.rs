@@ -127,7 +127,7 @@ impl Desk {
     }
 
     fn look(&self) -> Look {
-        self.index.look(&"p".into(), true, 10)
+        self.index.look(&"p".into(), true, 10, &[])
     }
 
     /// Of a wave: how many items, how many of them unread, ready, failed, and to be applied.
@@ -642,6 +642,46 @@ fn what_flux_was_asked_and_who_suspended_it_is_read_from_the_object() {
         desk.see(&object);
         assert_eq!(desk.look().waves[1].gates[0].held, held, "suspended by {manager}");
     }
+}
+
+#[test]
+fn of_members_that_were_asked_the_same_the_first_are_told_and_of_the_others_each() {
+    let member = |number: usize| {
+        format!(
+            "{{ ref: {{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k{number:03} }} }}"
+        )
+    };
+    let members: Vec<String> = (0..150).map(member).collect();
+    let mut desk = Desk::with(&format!("[{{ name: flux, members: [{}] }}]", members.join(", ")));
+    let kustomization = |number: usize, asked: &str| {
+        let mut object = widget(&format!("k{number:03}"), "True");
+        (object["apiVersion"], object["kind"]) = (json!("kustomize.toolkit.fluxcd.io/v1"), json!("Kustomization"));
+        object["metadata"]["annotations"] = json!({ FLUX_REQUEST: asked });
+        object
+    };
+    for number in 0..150 {
+        desk.see(&kustomization(number, "before"));
+    }
+    // One is asked and refuses; one is asked, and one is gone.
+    let (object, reason) = ("Kustomization shop/k000".to_owned(), RefusalReason::Forbidden);
+    desk.index.refused(&"p".into(), &Refusal { object, reason, message: "It is forbidden.".to_owned() });
+    desk.see(&kustomization(149, "now"));
+    desk.lose(&kustomization(1, "before"));
+    let nudges = desk.look().waves.remove(0).nudges;
+    let told = |number: usize| {
+        let nudge = &nudges[number];
+        (nudge.target.name.as_str(), nudge.requested.as_deref().unwrap_or_default(), nudge.refused_at.is_some())
+    };
+    assert_eq!((told(0), told(1)), (("k000", "before", true), ("k002", "before", false)));
+    assert_eq!((nudges.len(), told(101)), (102, ("k149", "now", false)));
+    // All are asked: one group is left.
+    for number in 0..150 {
+        desk.see(&kustomization(number, "now"));
+    }
+    let nudges = desk.look().waves.remove(0).nudges;
+    assert!(nudges.len() == 100 && nudges.iter().all(|nudge| nudge.requested.as_deref() == Some("now")));
+    let known = desk.index.look(&"p".into(), false, 10, &["now".to_owned()]).waves.remove(0).nudges;
+    assert_eq!(known.len(), 1, "one stands for all");
 }
 
 /// The Kustomization `k`, suspended by this manager.
