@@ -237,7 +237,7 @@ pub async fn reconciled(api: &Api<DynamicObject>, name: &str) -> DynamicObject {
     api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap()
 }
 
-/// Whether it is suspended, by us.
+/// Whether it is suspended.
 pub fn is_held(kustomization: &DynamicObject) -> bool {
     kustomization.data["spec"]["suspend"] == true
 }
