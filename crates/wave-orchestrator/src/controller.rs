@@ -30,16 +30,15 @@ pub struct WavePlans {
 impl WavePlans {
     /// An operator that knows nothing yet.
     pub fn new(context: &Context) -> Self {
+        Self::over(Live::new(context), context)
+    }
+
+    /// An operator that knows what is known there.
+    pub fn over(live: Arc<Live>, context: &Context) -> Self {
         // Plans are rolled out all the same.
         let measures = Measures::new(context.metrics());
         let measures = measures.inspect_err(|error| tracing::error!(%error, "plans are not measured")).ok();
-        Self {
-            live: Live::new(context),
-            memory: Arc::default(),
-            prober: Arc::default(),
-            wakes: OnceLock::new(),
-            measures,
-        }
+        Self { live, memory: Arc::default(), prober: Arc::default(), wakes: OnceLock::new(), measures }
     }
 }
 
@@ -66,12 +65,16 @@ impl Operator for WavePlans {
         if let Some(measures) = &self.measures {
             measures.show(plan, status);
         }
-        let name: PlanName = plan.name_any().into();
+        let (name, uid): (PlanName, String) = (plan.name_any().into(), plan.uid().unwrap_or_default());
         let mut index = self.live.index();
         let mut wake = Vec::new();
         for outcome in &done.outcomes {
             match outcome {
                 Outcome::Applied { object, changed } => {
+                    if object.name_any().ends_with(&uid) {
+                        // What is kept for a rollback is named after the plan.
+                        self.memory.forget_kept(&name);
+                    }
                     let Ok(value) = serde_json::to_value(object) else { continue };
                     if let Some(types) = &object.types {
                         let group = types.api_version.split_once('/').map_or("", |(group, _)| group);

@@ -1,6 +1,6 @@
 //! What a plan wants to hear of: its items, with the kinds as the API server has them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use kube::api::ApiResource;
 use kube::core::Selector;
 use opcore::act::Comparison;
 use opcore::ownership::{Claimant, OPERATOR_LABEL};
-use opcore::plan::Apply;
+use opcore::plan::{Apply, Target};
 
-use crate::api::v1alpha1::Mode;
+use crate::api::v1alpha1::{HeldObject, Mode, ObjectRef};
 use crate::render::{Check, Draft, DraftItem, DraftSubject, DraftTask, Stage};
 
 /// A kind, whatever its version.
@@ -26,6 +26,12 @@ impl GroupKind {
     /// The kind that an API resource is of.
     pub fn of(resource: &ApiResource) -> Self {
         Self { group: resource.group.clone(), kind: resource.kind.clone() }
+    }
+
+    /// The kind that is written so.
+    pub fn written((api_version, kind): &WrittenKind) -> Self {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self { group: group.to_owned(), kind: kind.clone() }
     }
 }
 
@@ -145,21 +151,85 @@ pub struct Interest {
     pub completed: BTreeSet<(String, String)>,
     /// One per wave of the spec, in its order.
     pub waves: Vec<WaveInterest>,
+    /// What it holds suspended, or may hold, and its waves no longer say so.
+    pub held: WaveInterest,
     /// The watches it takes.
     pub scopes: BTreeSet<ScopeId>,
+    /// Those of them that tell of objects which it nudges or gates.
+    pub steered: BTreeSet<ScopeId>,
     /// The ConfigMaps that its manifests are in.
     pub sources: BTreeSet<ObjectId>,
     /// The objects that it applies.
     pub wanted: HashSet<ObjectId>,
+    /// The objects that its waves gate.
+    pub gated: HashSet<ObjectId>,
     /// The kinds of the objects that it applies, as it writes them.
     pub applied_kinds: BTreeSet<WrittenKind>,
 }
 
 impl Interest {
+    /// All groups of items: the waves, and what else is held.
+    pub fn groups(&self) -> impl Iterator<Item = &WaveInterest> {
+        self.waves.iter().chain([&self.held])
+    }
+
+    /// The group of this number.
+    pub fn group(&self, number: usize) -> Option<&WaveInterest> {
+        if number == self.waves.len() { Some(&self.held) } else { self.waves.get(number) }
+    }
+
+    /// Of what is recorded as held: what no wave has to do with. It is given back, whatever the spec says now. What is
+    /// applied is left to that: it holds nothing but what is in its manifest.
+    pub fn forgotten(&self, held: &[HeldObject]) -> Vec<HeldObject> {
+        let is_forgotten = |held: &&HeldObject| {
+            let id = held.id();
+            !self.gated.contains(&id) && !self.wanted.contains(&id)
+        };
+        held.iter().filter(is_forgotten).cloned().collect()
+    }
+
+    /// Wants to hear of these, too. With a kind that is gone its objects are, too.
+    pub fn hold(&mut self, held: &[HeldObject], kinds: &BTreeMap<WrittenKind, Served>) {
+        for held in held {
+            let Some(Served::Yes { resource, .. }) = kinds.get(&(held.api_version.clone(), held.kind.clone())) else {
+                continue;
+            };
+            let scope = ScopeId::new(resource, held.namespace.clone(), false);
+            self.scopes.insert(scope.clone());
+            self.steered.insert(scope.clone());
+            self.held.items.push(Item {
+                member: 0,
+                stage: Stage::Rest,
+                subject: Subject::One(held.id()),
+                task: Task::Observe(Mode::Gate),
+                scope: Some(scope),
+                has_status: false,
+                checked: true,
+                twins: Vec::new(),
+            });
+        }
+    }
+
     /// How the API server addresses a kind that one of the watches is on.
     pub fn resource(&self, kind: &GroupKind) -> Option<ApiResource> {
         let mut scopes = self.scopes.iter();
         scopes.find(|scope| scope.is_on(kind)).map(ScopeId::resource)
+    }
+
+    /// The right that a watch takes, with the value of the chart that grants it together with all else that the plan does
+    /// with such objects.
+    pub fn right_to_watch(&self, scope: &ScopeId) -> String {
+        let within = scope.namespace.as_ref().map_or(String::new(), |namespace| format!(" in {namespace}"));
+        let words = match scope.group.as_str() {
+            "" => scope.plural.clone(),
+            group => format!("{}.{group}", scope.plural),
+        };
+        let value = match (scope.ours, self.steered.contains(scope)) {
+            (true, _) => "rbac.apply",
+            (false, true) => "rbac.nudge",
+            (false, false) => "rbac.read",
+        };
+        format!("list and watch {words}{within} (value {value} of the chart)")
     }
 }
 
@@ -194,6 +264,49 @@ pub struct Item {
     /// Of the same wave: the items about the same object. What is checked while it is still to be applied is not yet what
     /// it should be.
     pub twins: Vec<usize>,
+}
+
+impl Item {
+    /// Whether it is not applied, and yet not only watched.
+    pub fn is_steered(&self) -> bool {
+        matches!(self.task, Task::Observe(Mode::Nudge | Mode::Gate))
+    }
+
+    /// Whether it is asked to reconcile when its wave starts.
+    pub fn is_nudge(&self) -> bool {
+        matches!(self.task, Task::Observe(Mode::Nudge))
+    }
+
+    /// Whether it is suspended until its wave starts.
+    pub fn is_gate(&self) -> bool {
+        matches!(self.task, Task::Observe(Mode::Gate))
+    }
+}
+
+impl ObjectRef {
+    /// The object, whatever the version of its kind.
+    pub fn id(&self) -> ObjectId {
+        let kind = GroupKind::written(&(self.api_version.clone(), self.kind.clone()));
+        ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+impl HeldObject {
+    /// Exactly this object.
+    pub fn of(target: &Target) -> Self {
+        Self {
+            api_version: target.resource.api_version.clone(),
+            kind: target.resource.kind.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+        }
+    }
+
+    /// The object, whatever the version of its kind.
+    pub fn id(&self) -> ObjectId {
+        let kind = GroupKind::written(&(self.api_version.clone(), self.kind.clone()));
+        ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
+    }
 }
 
 /// Which object, or objects.
@@ -264,6 +377,7 @@ impl fmt::Debug for Wanted {
 pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: &Claimant) -> Interest {
     let uid = claimant.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default();
     let mut interest = Interest { uid, revision: draft.revision.clone(), ..Interest::default() };
+    let mut first = HashMap::new();
     for wave in &draft.waves {
         let mut resolved =
             WaveInterest { name: wave.name.clone(), problem: wave.problem.clone(), ..WaveInterest::default() };
@@ -274,15 +388,21 @@ pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: 
                 Err(problem) => resolved.problem = Some(problem),
             }
         }
+        refuse_doubles(&mut resolved, &mut first);
         if resolved.problem.is_some() {
             resolved.items.clear();
         }
         find_twins(&mut resolved.items);
         interest.scopes.extend(resolved.items.iter().filter_map(|item| item.scope.clone()));
-        interest.wanted.extend(resolved.items.iter().filter_map(|item| match (&item.task, &item.subject) {
-            (Task::Apply(_), Subject::One(id)) => Some(id.clone()),
-            _ => None,
-        }));
+        let steered = resolved.items.iter().filter(|item| item.is_steered());
+        interest.steered.extend(steered.filter_map(|item| item.scope.clone()));
+        for item in &resolved.items {
+            match (&item.task, &item.subject) {
+                (Task::Apply(_), Subject::One(id)) => drop(interest.wanted.insert(id.clone())),
+                (Task::Observe(Mode::Gate), Subject::One(id)) => drop(interest.gated.insert(id.clone())),
+                _ => {}
+            }
+        }
         interest.applied_kinds.extend(resolved.items.iter().filter_map(|item| match &item.task {
             Task::Apply(wanted) => {
                 Some((wanted.apply.resource.api_version.clone(), wanted.apply.resource.kind.clone()))
@@ -292,6 +412,19 @@ pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: 
         interest.waves.push(resolved);
     }
     interest
+}
+
+/// An object that two waves apply would change hands at every look. It is the same object when it has the same place in
+/// the cluster, however it is written: a kind without namespaces may be written with one. `first` tells which wave
+/// applies which object.
+fn refuse_doubles(wave: &mut WaveInterest, first: &mut HashMap<ObjectId, String>) {
+    for item in &wave.items {
+        let (Task::Apply(_), Subject::One(id)) = (&item.task, &item.subject) else { continue };
+        if let Some(other) = first.insert(id.clone(), wave.name.clone()) {
+            let where_else = if other == wave.name { "twice here".to_owned() } else { format!("in wave {other}, too") };
+            wave.problem = Some(format!("{id} is {where_else}; remove it from one place"));
+        }
+    }
 }
 
 fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Result<Item, String> {

@@ -9,11 +9,11 @@ use kube::{Api, ResourceExt};
 use opcore::ownership::Claimant;
 use opcore::{Context, Error};
 
-use crate::api::v1alpha1::{InventoryKind, OnFailure, WavePhase, WavePlan};
+use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, Wave, WavePhase, WavePlan};
 use crate::controller::WavePlans;
-use crate::index::{Look, PlanName};
+use crate::decide;
+use crate::index::{Asking, Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
-use crate::live::Source;
 use crate::lock::lock;
 use crate::probes::ProbeSeen;
 use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
@@ -30,8 +30,10 @@ pub struct Seen {
     /// Rights that are missing, as clauses with the cure: "list and watch secrets in shop (value rbac.read of the
     /// chart)".
     pub denied: Vec<String>,
-    /// Kinds of the inventory that the cluster no longer has: with a kind go its objects.
+    /// Kinds of the inventory that the cluster no longer has, in whichever version: with a kind go its objects.
     pub lost_kinds: BTreeSet<GroupKind>,
+    /// Kinds of the inventory that are no longer served in the version in which they are recorded.
+    pub unserved: BTreeSet<WrittenKind>,
     /// When everything is to be compared with the cluster again.
     pub resync_at: Option<Timestamp>,
     /// What is kept of waves for `onFailure: Rollback`, and what is to be kept of them.
@@ -44,29 +46,71 @@ pub struct Seen {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rollback {
     /// Its manifests when it was last ready, if it ever was.
-    pub kept: Option<String>,
+    pub kept: Option<Arc<String>>,
     /// Its manifests now.
-    pub wanted: Option<String>,
+    pub wanted: Option<Arc<String>>,
 }
 
 /// What does not change from one look to the next while the spec, its sources and the kinds stay the same.
 #[derive(Debug, Default)]
 pub struct Memory {
     plans: Mutex<HashMap<PlanName, Remembered>>,
+    /// What the Secrets of plans keep for a rollback, by their names. Nobody else writes them.
+    kept: Mutex<HashMap<PlanName, BTreeMap<String, Kept>>>,
+}
+
+/// The manifests that a Secret keeps; none: it keeps none.
+type Kept = Option<Arc<String>>;
+
+/// What the sources of a plan hold.
+#[derive(Clone, Debug)]
+struct Read {
+    sources: Arc<Sources>,
+    /// The version of what was told of sources, where all of it was told.
+    version: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Remembered {
     uid: String,
     generation: Option<i64>,
-    sources: Sources,
+    deleted: bool,
+    read: Read,
     /// Manifests of waves that were taken back.
-    instead: BTreeMap<String, String>,
+    instead: BTreeMap<String, Arc<String>>,
     draft: Arc<Draft>,
-    served: BTreeMap<WrittenKind, Served>,
-    inventory: Vec<WrittenKind>,
+    kinds: Kinds,
+    /// What it holds suspended, and its waves no longer say so.
+    forgotten: Vec<HeldObject>,
     interest: Arc<Interest>,
     resynced_at: Timestamp,
+}
+
+/// The kinds of a plan, as the API server has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Kinds {
+    /// Those that it mentions.
+    mentioned: BTreeMap<WrittenKind, Served>,
+    /// Those of what it has applied, in whichever version they are served.
+    recorded: BTreeMap<WrittenKind, Served>,
+    /// Those of what it holds suspended, in whichever version they are served.
+    held: BTreeMap<WrittenKind, Served>,
+}
+
+impl Kinds {
+    fn lost(&self) -> BTreeSet<GroupKind> {
+        let lost = self.recorded.iter().filter(|(_, served)| **served == Served::No);
+        lost.map(|(written, _)| GroupKind::written(written)).collect()
+    }
+
+    fn unserved(&self) -> BTreeSet<WrittenKind> {
+        let is_as_written = |(api_version, _): &WrittenKind, served: &Served| match served {
+            Served::Yes { resource, .. } => resource.api_version == *api_version,
+            Served::No => false,
+        };
+        let others = self.recorded.iter().filter(|(written, served)| !is_as_written(written, served));
+        others.map(|(written, _)| written.clone()).collect()
+    }
 }
 
 impl Memory {
@@ -74,75 +118,143 @@ impl Memory {
         lock(&self.plans)
     }
 
-    /// The ConfigMaps that the manifests of a plan are in, unless the plan is another by now.
-    fn source_ids(&self, name: &PlanName, plan: &WavePlan) -> Option<BTreeSet<ObjectId>> {
-        self.lock().get(name).filter(|known| known.is_of(plan)).map(|known| known.interest.sources.clone())
+    /// What is remembered of a plan, unless it is another by now.
+    fn of<T>(&self, name: &PlanName, plan: &WavePlan, take: impl FnOnce(&mut Remembered) -> T) -> Option<T> {
+        self.lock().get_mut(name).filter(|known| known.is_of(plan)).map(take)
+    }
+
+    /// What is kept for a rollback of a plan is read anew.
+    pub(crate) fn forget_kept(&self, plan: &PlanName) {
+        lock(&self.kept).remove(plan);
     }
 
     /// A plan is gone.
     pub fn forget(&self, plan: &PlanName) {
         self.lock().remove(plan);
+        self.forget_kept(plan);
     }
 }
 
 impl WavePlans {
     pub(crate) async fn look(&self, plan: &WavePlan, context: &Context) -> Result<Seen, Error> {
         let name: PlanName = plan.name_any().into();
-        let sources = self.sources(&name, plan).await?;
-        let kept = kept(plan, context).await?;
-        let instead = taken_back(plan, &kept, &revision(&plan.spec, &sources));
-        let draft = self.draft(&name, plan, &sources, &instead);
-        let inventory: Vec<WrittenKind> =
-            plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
-        let mut kinds = draft.kinds.clone();
-        kinds.extend(inventory.iter().cloned());
-        let served = self.live.served(&kinds).await?;
-        let interest =
-            self.interest(&name, plan, &sources, instead, draft.clone(), served.clone(), &inventory, context);
+        let read = self.read(&name, plan).await?;
+        let kept = self.kept(&name, plan, context).await?;
+        let (draft, instead) = self.draft(&name, plan, &read, &kept);
+        let inventory = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
+        let kinds = Kinds {
+            mentioned: self.live.served(&draft.kinds).await?,
+            recorded: self.live.served_somehow(&inventory).await?,
+            held: self.live.served_somehow(&held(plan).iter().map(written_kind).collect()).await?,
+        };
+        let interest = self.interest(&name, plan, read, instead, draft.clone(), &kinds, context);
         let denied = self.live.watch(&name, &interest.scopes).await;
+        let denied = denied.iter().map(|scope| interest.right_to_watch(scope)).collect();
         let resync_at = self.resync(&name, plan, &interest, context.now());
 
         self.live.index().recheck(&name, context.now());
-        let deleting = plan.metadata.deletion_timestamp.is_some();
         let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
-        let look = self.live.index().look(&name, deleting, most, &plan.spec.prune.confirmed_kinds);
-        let probes = self.ask_probes(&name, plan, &look);
-        let lost = inventory.iter().filter(|kind| matches!(served.get(*kind), Some(Served::No)));
+        let asking = Asking {
+            everything: is_deleted(plan),
+            most,
+            confirmed: &plan.spec.prune.confirmed_kinds,
+            asked_since: &asked_since(plan),
+            now: context.now(),
+        };
+        let look = self.live.index().look(&name, &asking);
+        let probes = if is_deleted(plan) {
+            self.prober.forget(&name);
+            Vec::new()
+        } else {
+            self.ask_probes(&name, plan, &look)
+        };
         Ok(Seen {
             revision: draft.revision.clone(),
             look,
             probes,
             denied,
-            lost_kinds: lost.map(group_kind).collect(),
+            lost_kinds: kinds.lost(),
+            unserved: kinds.unserved(),
             resync_at,
             rollbacks: rollbacks(kept, &draft),
             home: context.client().default_namespace().to_owned(),
         })
     }
 
-    async fn sources(&self, name: &PlanName, plan: &WavePlan) -> Result<Sources, Error> {
-        let mut sources = Sources::new();
-        let known = self.memory.source_ids(name, plan);
-        for id in known.unwrap_or_else(|| source_ids(plan).collect()) {
-            let source: Source = self.live.source(&id).await?;
+    /// What the sources of a plan hold: as it is remembered, where nothing new was told.
+    async fn read(&self, name: &PlanName, plan: &WavePlan) -> Result<Read, Error> {
+        let version = self.live.version_of_sources();
+        let known = self.memory.of(name, plan, |known| known.read.clone());
+        if let Some(known) = known.as_ref().filter(|known| known.version == Some(version)) {
+            return Ok(known.clone());
+        }
+        let (mut sources, mut all_told) = (Sources::new(), true);
+        for id in source_ids(plan) {
+            let source = if let Some(told) = self.live.source_told(&id) {
+                told
+            } else {
+                all_told = false;
+                self.live.source(&id).await?
+            };
             sources.insert((id.namespace.unwrap_or_default(), id.name), source);
         }
-        Ok(sources)
+        let version = all_told.then_some(version);
+        // What is the same is remembered as the same.
+        match known {
+            Some(known) if *known.sources == sources => {
+                self.memory.of(name, plan, |known| known.read.version = version);
+                Ok(Read { version, ..known })
+            }
+            _ => Ok(Read { sources: Arc::new(sources), version }),
+        }
     }
 
+    /// What is kept of the waves that can be taken back. It is read once, and anew with everything else.
+    async fn kept(&self, name: &PlanName, plan: &WavePlan, context: &Context) -> Result<BTreeMap<String, Kept>, Error> {
+        let rolls_back = |wave: &&Wave| wave.on_failure == OnFailure::Rollback && !is_deleted(plan);
+        let mut kept = BTreeMap::new();
+        for wave in plan.spec.waves.iter().filter(rolls_back) {
+            let secret = kept_name(plan, &wave.name);
+            let known = lock(&self.memory.kept).get(name).and_then(|of_plan| of_plan.get(&secret)).cloned();
+            let text = if let Some(text) = known {
+                text
+            } else {
+                let api: Api<Secret> = Api::default_namespaced(context.client().clone());
+                let text: Kept = api.get_opt(&secret).await?.as_ref().and_then(kept_in).map(Arc::new);
+                lock(&self.memory.kept).entry(name.clone()).or_default().insert(secret, text.clone());
+                text
+            };
+            kept.insert(wave.name.clone(), text);
+        }
+        Ok(kept)
+    }
+
+    /// The plan taken apart, and the manifests of waves that were taken back.
     fn draft(
         &self,
         name: &PlanName,
         plan: &WavePlan,
-        sources: &Sources,
-        instead: &BTreeMap<String, String>,
-    ) -> Arc<Draft> {
-        let remembered = self.memory.lock();
-        match remembered.get(name) {
-            Some(known) if known.is_of(plan) && known.sources == *sources && known.instead == *instead => {
-                known.draft.clone()
-            }
-            _ => Arc::new(draft_with(&plan.spec, sources, instead)),
+        read: &Read,
+        kept: &BTreeMap<String, Kept>,
+    ) -> (Arc<Draft>, BTreeMap<String, Arc<String>>) {
+        if is_deleted(plan) {
+            // What its spec asks for matters no more: what it applied and what it holds is recorded.
+            let known = self.memory.of(name, plan, |known| known.draft.clone());
+            return (known.unwrap_or_default(), BTreeMap::new());
+        }
+        let known = self.memory.of(name, plan, |known| {
+            let same = Arc::ptr_eq(&known.read.sources, &read.sources);
+            same.then(|| (known.draft.clone(), known.instead.clone()))
+        });
+        let known = known.flatten();
+        let revision = match &known {
+            Some((draft, _)) => draft.revision.clone(),
+            None => revision(&plan.spec, &read.sources),
+        };
+        let instead = taken_back(plan, kept, &revision);
+        match known {
+            Some((draft, before)) if before == instead => (draft, instead),
+            _ => (Arc::new(draft_with(&plan.spec, &read.sources, &instead)), instead),
         }
     }
 
@@ -152,48 +264,48 @@ impl WavePlans {
         &self,
         name: &PlanName,
         plan: &WavePlan,
-        sources: &Sources,
-        instead: BTreeMap<String, String>,
+        read: Read,
+        instead: BTreeMap<String, Arc<String>>,
         draft: Arc<Draft>,
-        served: BTreeMap<WrittenKind, Served>,
-        inventory: &[WrittenKind],
+        kinds: &Kinds,
         context: &Context,
     ) -> Arc<Interest> {
         let mut remembered = self.memory.lock();
         if let Some(known) = remembered.get(name)
             && known.is_of(plan)
             && Arc::ptr_eq(&known.draft, &draft)
-            && known.served == served
-            && known.inventory == inventory
+            && known.kinds == *kinds
+            && known.forgotten == known.interest.forgotten(held(plan))
         {
             return known.interest.clone();
         }
         let claimant = Claimant::acting_for(context.operator(), plan);
-        let mut interest = interest::resolve(&draft, &served, &claimant);
-        let kept = inventory.iter().filter_map(|kind| served.get(kind)).filter_map(|served| match served {
+        let mut interest = interest::resolve(&draft, &kinds.mentioned, &claimant);
+        let recorded = kinds.recorded.values().filter_map(|served| match served {
             Served::Yes { resource, .. } => Some(ScopeId::of_ours(resource)),
             Served::No => None,
         });
-        interest.scopes.extend(kept);
+        interest.scopes.extend(recorded);
         interest.completed = completed(plan, &draft.revision);
+        let forgotten = interest.forgotten(held(plan));
+        interest.hold(&forgotten, &kinds.held);
         interest.sources = source_ids(plan).collect();
         interest
             .scopes
             .extend(interest.sources.iter().filter_map(|id| id.namespace.as_deref()).map(ScopeId::of_config_maps));
         let interest = Arc::new(interest);
-        let waves = plan.status.iter().flat_map(|status| &status.waves);
-        let running = waves.filter(|wave| wave.phase == WavePhase::Running).map(|wave| wave.name.clone()).collect();
-        let again = self.live.index().subscribe(name, interest.clone(), &running, context.now());
+        let again = self.live.index().subscribe(name, interest.clone(), &may_have_written(plan), context.now());
         self.live.reopen(&again);
         let resynced_at = remembered.get(name).map_or_else(|| context.now(), |known| known.resynced_at);
         let entry = Remembered {
             uid: plan.uid().unwrap_or_default(),
             generation: plan.metadata.generation,
-            sources: sources.clone(),
+            deleted: is_deleted(plan),
+            read,
             instead,
             draft,
-            served,
-            inventory: inventory.to_vec(),
+            kinds: kinds.clone(),
+            forgotten,
             interest: interest.clone(),
             resynced_at,
         };
@@ -209,6 +321,7 @@ impl WavePlans {
         if every.after(known.resynced_at) <= now {
             known.resynced_at = now;
             self.live.reopen(&interest.scopes);
+            self.memory.forget_kept(name);
         }
         Some(every.after(known.resynced_at))
     }
@@ -235,13 +348,32 @@ impl WavePlans {
 
 impl Remembered {
     fn is_of(&self, plan: &WavePlan) -> bool {
-        Some(&self.uid) == plan.metadata.uid.as_ref() && self.generation == plan.metadata.generation
+        Some(&self.uid) == plan.metadata.uid.as_ref()
+            && self.generation == plan.metadata.generation
+            && self.deleted == is_deleted(plan)
     }
 }
 
+fn is_deleted(plan: &WavePlan) -> bool {
+    plan.metadata.deletion_timestamp.is_some()
+}
+
+/// The waves that may have written something which nobody remembers, as after a restart. A wave may write before it is
+/// published that it runs, so that all of an unfinished rollout are among them, but for those that are through, and those
+/// in trouble, which write nothing until it is published that they run again.
+fn may_have_written(plan: &WavePlan) -> BTreeSet<String> {
+    let is_unfinished = |rollout: &Rollout| rollout.finished_at.is_none();
+    let status = plan.status.iter().filter(|status| status.rollout.as_ref().is_some_and(is_unfinished));
+    let waves =
+        status.flat_map(|status| &status.waves).filter(|wave| !wave.phase.is_through() && !wave.phase.is_trouble());
+    waves.map(|wave| wave.name.clone()).collect()
+}
+
+/// The ConfigMaps that the manifests of a plan are in; one that is deleted needs none.
 fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
-    let members = plan.spec.waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
-    let hooks = plan.spec.waves.iter().filter_map(|wave| wave.hooks.as_ref());
+    let waves: &[Wave] = if is_deleted(plan) { &[] } else { &plan.spec.waves };
+    let members = waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
+    let hooks = waves.iter().filter_map(|wave| wave.hooks.as_ref());
     let hooks = hooks.flat_map(|hooks| hooks.before.iter().chain(&hooks.after));
     members.chain(hooks).filter_map(|manifests| manifests.config_map_ref.as_ref()).map(|reference| ObjectId {
         kind: GroupKind { group: String::new(), kind: "ConfigMap".to_owned() },
@@ -261,31 +393,87 @@ fn written(kind: &InventoryKind) -> WrittenKind {
     (kind.api_version.clone(), kind.kind.clone())
 }
 
-fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    GroupKind { group: group.to_owned(), kind: kind.clone() }
+/// Since when requests to reconcile count, for each wave, as far as that is published.
+fn asked_since(plan: &WavePlan) -> Vec<Option<Timestamp>> {
+    let Some(status) = &plan.status else { return Vec::new() };
+    plan.spec.waves.iter().map(|wave| status.wave(&wave.name).and_then(decide::asked_since)).collect()
 }
 
-/// What is kept of the waves that can be taken back.
-async fn kept(plan: &WavePlan, context: &Context) -> Result<BTreeMap<String, Option<String>>, Error> {
-    let api: Api<Secret> = Api::default_namespaced(context.client().clone());
-    let mut kept = BTreeMap::new();
-    for wave in plan.spec.waves.iter().filter(|wave| wave.on_failure == OnFailure::Rollback) {
-        let secret = api.get_opt(&kept_name(plan, &wave.name)).await?;
-        kept.insert(wave.name.clone(), secret.as_ref().and_then(kept_in));
-    }
-    Ok(kept)
+/// What the plan is recorded to hold suspended.
+fn held(plan: &WavePlan) -> &[HeldObject] {
+    plan.status.as_ref().map_or(&[], |status| &status.held)
+}
+
+fn written_kind(held: &HeldObject) -> WrittenKind {
+    (held.api_version.clone(), held.kind.clone())
 }
 
 /// The waves that the published status says were taken back, with the manifests that they have instead.
-fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Option<String>>, revision: &str) -> BTreeMap<String, String> {
+fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Kept>, revision: &str) -> BTreeMap<String, Arc<String>> {
     // A new rollout begins with what the spec says.
     let status = plan.status.iter().filter(|status| status.is_about(revision));
     let waves = status.flat_map(|status| &status.waves).filter(|wave| wave.rolled_back);
     waves.filter_map(|wave| Some((wave.name.clone(), kept.get(&wave.name)?.clone()?))).collect()
 }
 
-fn rollbacks(kept: BTreeMap<String, Option<String>>, draft: &Draft) -> BTreeMap<String, Rollback> {
+fn rollbacks(kept: BTreeMap<String, Kept>, draft: &Draft) -> BTreeMap<String, Rollback> {
     let wanted = |name: &str| draft.waves.iter().find(|wave| wave.name == name).and_then(|wave| wave.to_keep.clone());
     kept.into_iter().map(|(name, kept)| (name.clone(), Rollback { kept, wanted: wanted(&name) })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use opcore::Operator;
+    use opcore::act::{Done, Outcome};
+    use opcore_testing::running::{Settings, context};
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan(finished_at: Option<&str>, phases: &[(&str, &str)]) -> WavePlan {
+        let waves = phases.iter().map(|(name, phase)| json!({ "name": name, "phase": phase, "ready": 0, "total": 1 }));
+        let rollout =
+            json!({ "number": 1, "revision": "r", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": finished_at });
+        let status = json!({ "rollout": rollout, "waves": waves.collect::<Vec<_>>() });
+        serde_json::from_value(json!({
+            "apiVersion": "waves.opcore.dev/v1alpha1", "kind": "WavePlan",
+            "metadata": { "name": "p" }, "spec": { "waves": [] }, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_for_a_rollback_is_read_once_and_anew_when_it_is_written() {
+        opcore::client::install_crypto_provider();
+        let (_stop, stopping) = tokio::sync::watch::channel(false);
+        // Nobody is there: whoever asks is told so.
+        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        let context = context("test", nowhere, &[], Settings::default(), stopping);
+        let (operator, name) = (WavePlans::new(&context), PlanName::from("p"));
+        let mut plan = plan(None, &[]);
+        plan.metadata.uid = Some("uid".to_owned());
+        let wave = json!({ "name": "a", "onFailure": "Rollback" });
+        plan.spec.waves = vec![serde_json::from_value(wave).unwrap()];
+        assert!(operator.kept(&name, &plan, &context).await.is_err());
+        let text: Kept = Some(Arc::new("kind: Pod".to_owned()));
+        let read = BTreeMap::from([("a.uid".to_owned(), text.clone())]);
+        lock(&operator.memory.kept).insert(name.clone(), read);
+        let kept = operator.kept(&name, &plan, &context).await.unwrap();
+        assert_eq!(kept, BTreeMap::from([("a".to_owned(), text)]));
+
+        let object = serde_json::from_value(json!({ "metadata": { "name": "a.uid" } })).unwrap();
+        let outcomes = vec![Outcome::Applied { object: Box::new(object), changed: true }];
+        let done = Done { outcomes, ..Done::default() };
+        operator.conclude(&plan, &mut plan.status.clone().unwrap(), &done, context.now());
+        assert!(operator.kept(&name, &plan, &context).await.is_err());
+    }
+
+    #[test]
+    fn a_wave_of_an_unfinished_rollout_may_have_written_before_it_was_published_that_it_runs() {
+        let phases =
+            [("a", "Ready"), ("b", "Running"), ("c", "Waiting"), ("d", "TimedOut"), ("e", "Skipped"), ("f", "Blocked")];
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(may_have_written(&plan(None, &phases)), names(&["b", "c", "f"]));
+        assert_eq!(may_have_written(&plan(Some("2026-01-01T00:01:00Z"), &phases)), names(&[]));
+    }
 }

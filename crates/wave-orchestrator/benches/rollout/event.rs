@@ -1,4 +1,5 @@
 //! What one event costs: no cluster, only what is done with it, counted in instructions where valgrind can count them.
+//! Taken into the index; and with the whole look at its plan and the decision that follow.
 //!
 //! The same events are played to two plans of as many waves, one with a hundred times the members of the other.
 
@@ -11,25 +12,27 @@ use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
-use opcore::ownership::Claimant;
+use opcore::Operator;
+use opcore_testing::running;
 use serde_json::{Value, json};
-use wave_orchestrator::api::v1alpha1::{FINALIZER, WavePlan};
-use wave_orchestrator::decide::decide;
-use wave_orchestrator::index::{Index, PlanName};
-use wave_orchestrator::interest::{GroupKind, Served, resolve};
-use wave_orchestrator::observe::Seen;
-use wave_orchestrator::render::{Sources, draft};
+use tokio::runtime::Runtime;
+use wave_orchestrator::api::v1alpha1::{FINALIZER, WavePlan, WavePlanStatus};
+use wave_orchestrator::controller::WavePlans;
+use wave_orchestrator::interest::{GroupKind, Served};
+use wave_orchestrator::live::Live;
 
 /// The variable by which this program is told to play events and end: `seen MEMBERS EVENTS`, or `decided …`.
 pub const TASK: &str = "OPCORE_BENCH_EVENTS";
 
 const SIZES: [usize; 2] = [100, 10_000];
 const WAVES: usize = 10;
+/// One that is only watched, and one that is nudged.
+const KINDS: [(&str, &str); 2] = [("example.io/v1", "Widget"), ("kustomize.toolkit.fluxcd.io/v1", "Kustomization")];
 const EVENTS: usize = 2_000;
 
 pub struct Events {
     unit: &'static str,
-    /// Of one event, at each size: taken in, and taken in and decided upon.
+    /// Of one event, at each size: taken in, and taken in, looked at and decided upon.
     seen: [f64; 2],
     decided: [f64; 2],
 }
@@ -59,7 +62,7 @@ fn instructions(what: &str, members: usize) -> anyhow::Result<f64> {
 }
 
 fn nanoseconds(what: &str, members: usize) -> anyhow::Result<f64> {
-    let mut desk = Desk::new(members)?;
+    let desk = Desk::new(members)?;
     let started = Instant::now();
     desk.play(what, EVENTS * 50)?;
     Ok(started.elapsed().as_secs_f64() * 1e9 / per(EVENTS * 50))
@@ -78,13 +81,14 @@ pub fn play(task: &str) -> anyhow::Result<()> {
     Desk::new(members.parse()?)?.play(what, events.parse()?)
 }
 
-/// A plan that is rolled out, and all that is known of its members.
+/// A plan that is rolled out, and an operator that knows all its members. No API server answers: whatever an event made
+/// it ask for would fail.
 struct Desk {
-    index: Index,
+    runtime: Runtime,
+    context: opcore::Context,
+    operator: WavePlans,
+    live: Arc<Live>,
     plan: WavePlan,
-    name: PlanName,
-    kind: GroupKind,
-    seen: Seen,
     now: Timestamp,
     /// Each member, unready and ready.
     members: Vec<[Value; 2]>,
@@ -97,27 +101,37 @@ impl Desk {
             "metadata": { "name": "p", "uid": "uid", "generation": 1, "finalizers": [FINALIZER] },
             "spec": { "waves": (0..WAVES).map(|wave| wave_of(wave, members)).collect::<Vec<_>>() },
         }))?;
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.io", "v1", "Widget"));
-        let kind = GroupKind::of(&resource);
-        let written = (resource.api_version.clone(), resource.kind.clone());
-        let served = [(written, Served::Yes { resource, namespaced: true, has_status: true })].into();
-        let draft = draft(&plan.spec, &Sources::new());
-        let interest = Arc::new(resolve(&draft, &served, &Claimant::acting_for("wave-orchestrator", &plan)));
-        let mut index = Index::new("wave-orchestrator");
-        let (name, now) = (PlanName::from("p"), "2026-01-01T00:00:00Z".parse()?);
-        index.subscribe(&name, interest.clone(), &std::collections::BTreeSet::new(), now);
-        let members: Vec<_> = (0..members).map(|number| ["False", "True"].map(|ready| widget(number, ready))).collect();
-        for [_, ready] in &members {
-            index.seen(&kind, ready, now);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        opcore::client::install_crypto_provider();
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse()?);
+        let (_, stopping) = tokio::sync::watch::channel(false);
+        let context = running::context(crate::operator::NAME, nowhere, &[], running::Settings::default(), stopping);
+        let live = Live::new(&context);
+        for (api_version, kind) in KINDS {
+            let (group, version) = api_version.split_once('/').unwrap_or_default();
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let served = Served::Yes { resource, namespaced: true, has_status: true };
+            live.learn(&(api_version.to_owned(), kind.to_owned()), served);
         }
-        for scope in &interest.scopes {
-            index.synced(scope);
+        let operator = WavePlans::over(live.clone(), &context);
+        drop(entered);
+        let now = "2026-01-01T00:00:00Z".parse()?;
+        let mut desk = Self { runtime, context, operator, live, plan, now, members: Vec::new() };
+        // It says what it wants to hear of, and hears it.
+        let rollout = desk.decide()?.rollout.context("it has no rollout")?;
+        let asked = format!("{}.0", rollout.started_at);
+        let member = |number: usize| ["False", "True"].map(|ready| member(number, ready, &asked));
+        desk.members = (0..members).map(member).collect();
+        for (number, [_, ready]) in desk.members.iter().enumerate() {
+            desk.live.index().seen(&kind_of(number), ready, now);
         }
-        let seen = Seen { revision: draft.revision, probes: vec![Vec::new(); WAVES], ..Seen::default() };
-        let mut desk = Self { index, plan, name, kind, seen, now, members };
+        for scope in desk.live.watching() {
+            desk.live.index().synced(&scope);
+        }
         // As many passes as it takes until nothing more is to be published.
         loop {
-            let status = Some(desk.decide());
+            let status = Some(desk.decide()?);
             if status == desk.plan.status {
                 return Ok(desk);
             }
@@ -125,20 +139,21 @@ impl Desk {
         }
     }
 
-    fn decide(&mut self) -> wave_orchestrator::api::v1alpha1::WavePlanStatus {
-        self.seen.look = self.index.look(&self.name, false, 51, &[]);
-        decide(&self.plan, &self.seen, self.now).status
+    fn decide(&self) -> anyhow::Result<WavePlanStatus> {
+        let seen = self.runtime.block_on(self.operator.observe(&self.plan, &self.context))?;
+        Ok(self.operator.decide(&self.plan, &seen, self.now).status)
     }
 
     /// Members turn unready and ready again, spread over all of them.
-    fn play(&mut self, what: &str, events: usize) -> anyhow::Result<()> {
-        let stride = self.members.len() / 100;
+    fn play(&self, what: &str, events: usize) -> anyhow::Result<()> {
+        let stride = self.members.len() / 50;
         for event in 0..events {
-            let member = &self.members[(event / 2 % 100) * stride][event % 2];
-            let woken = self.index.seen(&self.kind, member, self.now);
+            let number = (event / 4 % 50) * stride + event / 2 % KINDS.len();
+            let member = &self.members[number][event % 2];
+            let woken = self.live.index().seen(&kind_of(number), member, self.now);
             anyhow::ensure!(woken.len() == 1, "the plan was not woken");
             if what == "decided" {
-                std::hint::black_box(self.decide());
+                std::hint::black_box(self.decide()?);
             }
         }
         Ok(())
@@ -146,8 +161,12 @@ impl Desk {
 }
 
 fn wave_of(wave: usize, members: usize) -> Value {
-    let reference = |number: usize| json!({ "apiVersion": "example.io/v1", "kind": "Widget", "namespace": "shop", "name": name(number) });
-    let of_wave = (0..members).filter(|number| number % WAVES == wave);
+    let reference = |number: usize| {
+        let (api_version, kind) = KINDS[number % KINDS.len()];
+        json!({ "apiVersion": api_version, "kind": kind, "namespace": "shop", "name": name(number) })
+    };
+    // Each wave has members of both kinds.
+    let of_wave = (0..members).filter(|number| number / KINDS.len() % WAVES == wave);
     let members: Vec<Value> = of_wave.map(|number| json!({ "ref": reference(number) })).collect();
     let before = if wave == 0 { json!([]) } else { json!([{ "wave": format!("w{}", wave - 1) }]) };
     json!({ "name": format!("w{wave}"), "dependsOn": before, "members": members })
@@ -158,11 +177,24 @@ fn name(number: usize) -> String {
     format!("member-{number:05}")
 }
 
-fn widget(number: usize, ready: &str) -> Value {
+fn kind_of(number: usize) -> GroupKind {
+    let (api_version, kind) = KINDS[number % KINDS.len()];
+    GroupKind::written(&(api_version.to_owned(), kind.to_owned()))
+}
+
+/// A member that was asked to reconcile, and did.
+fn member(number: usize, ready: &str, asked: &str) -> Value {
+    let (api_version, kind) = KINDS[number % KINDS.len()];
     json!({
-        "apiVersion": "example.io/v1", "kind": "Widget",
-        "metadata": { "name": name(number), "namespace": "shop", "uid": format!("uid-{number:05}"), "generation": 1 },
-        "status": { "observedGeneration": 1, "conditions": [{ "type": "Ready", "status": ready, "reason": "Told" }] },
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {
+            "name": name(number), "namespace": "shop", "uid": format!("uid-{number:05}"), "generation": 1,
+            "annotations": { "reconcile.fluxcd.io/requestedAt": asked },
+        },
+        "status": {
+            "observedGeneration": 1, "lastHandledReconcileAt": asked,
+            "conditions": [{ "type": "Ready", "status": ready, "reason": "Told" }],
+        },
     })
 }
 

@@ -1,8 +1,8 @@
 //! How long a rollout takes beyond what must be written, and what it costs: `cargo bench -p wave-orchestrator`.
 //!
 //! Times are told beside those of a client that knows beforehand which writes are needed, on the same control plane; calls
-//! are counted. With `OPCORE_BENCH_FLUX=1` Flux's own controllers are measured in the same run, which takes minutes, and
-//! more where they have to be built.
+//! are counted. With `OPCORE_BENCH_FLUX=1`, which `make bench` sets, Flux's own controllers are measured in the same run:
+//! that takes minutes, and more where they have to be built.
 #![allow(unreachable_pub, reason = "a program has no outside; what it shares with a test has")]
 
 mod chain;
@@ -50,7 +50,7 @@ async fn bench() -> anyhow::Result<()> {
     println!("memory with 1,000 members       {full:>8.1} MiB");
     let events = event::measure()?;
     println!("{events}");
-    let flux = if std::env::var_os("OPCORE_BENCH_FLUX").is_some() {
+    let flux = if std::env::var_os("OPCORE_BENCH_FLUX").is_some_and(|value| !value.is_empty() && value != "0") {
         Some(flux::measure().await?)
     } else {
         println!("Flux was not measured: set OPCORE_BENCH_FLUX=1.");

@@ -3,6 +3,7 @@
 //! Nothing is written before the rollout is published: what must survive a crash is written down first.
 
 mod critical_path;
+mod gates;
 mod graph;
 mod publish;
 mod requests;
@@ -12,6 +13,7 @@ mod writes;
 
 pub use critical_path::critical_path;
 pub use graph::{Graph, graph};
+pub(crate) use waves::asked_since;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -86,6 +88,7 @@ fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Deci
     let mut status = WavePlanStatus {
         critical_path: Some(critical_path(&plan.spec, &graph, &waves, Some(rollout.started_at), now)),
         inventory: writes::inventory(old, seen),
+        held: gates::record(old, seen, &waves),
         rollout: Some(rollout),
         prune_held,
         handled,

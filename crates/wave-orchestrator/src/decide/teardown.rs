@@ -7,12 +7,12 @@ use opcore::conditions::Summary;
 use opcore::finalizer::{self, Progress, State, Step, Teardown, Yield, step};
 use opcore::operator::Note;
 use opcore::{Decision, Plan, Write};
-use serde_json::json;
 
+use super::gates::release;
 use super::graph::graph;
 use super::writes::{kept_words, reverse};
 use crate::api::v1alpha1::{DeletionPolicy, FINALIZER, PlanPhase, WavePlan};
-use crate::index::OwnedSeen;
+use crate::index::{GateSeen, OwnedSeen};
 use crate::observe::Seen;
 
 /// What was applied by waves that the spec no longer has. No wave can be called so.
@@ -34,9 +34,7 @@ pub(super) fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decisio
             return Decision::say(status);
         }
     };
-    let gates = seen.look.waves.iter().flat_map(|wave| &wave.gates).filter(|gate| gate.held);
-    let let_go = gates.filter(|_| progress.acts(GATES));
-    let freed = let_go.map(|gate| Write::Claim { target: gate.target.clone(), fields: json!({}) });
+    let freed = scene.gates().filter(|_| progress.acts(GATES)).map(release);
     let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step)));
     // One stage: what is refused in one wave must not hold up another.
     writes.together(freed.chain(deletes).collect::<Vec<_>>());
@@ -81,6 +79,11 @@ impl<'a> Scene<'a> {
         Self { plan, seen, waves: plan.spec.waves.iter().map(|wave| wave.name.as_str()).collect(), going, kept }
     }
 
+    /// What is held suspended.
+    fn gates(&self) -> impl Iterator<Item = &'a GateSeen> {
+        self.seen.look.held.iter().filter(|gate| gate.held)
+    }
+
     /// Each wave after those that depend on it; waves that wait for each other, in any order.
     fn steps(&self) -> Vec<Step> {
         let graph = graph(&self.plan.spec.waves);
@@ -116,8 +119,7 @@ impl<'a> Scene<'a> {
             return pending("what is left is still being read".to_owned());
         }
         if step == GATES {
-            let held = self.seen.look.waves.iter().flat_map(|wave| &wave.gates).filter(|gate| gate.held);
-            let names: Vec<String> = held.map(|gate| gate.target.to_string()).collect();
+            let names: Vec<String> = self.gates().map(|gate| gate.target.to_string()).collect();
             return if names.is_empty() {
                 Yield::Done
             } else {

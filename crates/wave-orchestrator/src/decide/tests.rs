@@ -1,6 +1,7 @@
 //! Decisions over fixtures that a user could apply, with the world played by hand.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -12,7 +13,8 @@ use crate::api::v1alpha1::{
     CriticalPath, FORCE_ANNOTATION, NotReady, PAUSE_ANNOTATION, PlanPhase, RESUME_ANNOTATION, RETRY_ANNOTATION,
     SKIP_ANNOTATION, WavePhase,
 };
-use crate::index::{Look, WaveLook};
+use crate::index::{GateSeen, Look, WaveLook};
+use crate::interest::GroupKind;
 use opcore::duration::Span;
 
 const FLEET: &str = include_str!("../../../../docs/samples/fleet.yaml");
@@ -151,17 +153,21 @@ fn lack(object: &str, failed: bool) -> NotReady {
 }
 
 fn nudge(name: &str) -> crate::index::NudgeSeen {
-    let target = opcore::plan::Target {
-        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
-        namespace: None,
-        name: name.to_owned(),
-        uid: "u".to_owned(),
-    };
-    crate::index::NudgeSeen { member: 0, target, requested: None, unanswered: false, refused_at: None }
+    crate::index::NudgeSeen { member: 0, target: target(name), requested: None, refused_at: None }
 }
 
 fn minutes(count: u64) -> Span {
     Span::from_secs(count * 60)
+}
+
+/// An object in the namespace of Flux.
+fn target(name: &str) -> opcore::plan::Target {
+    opcore::plan::Target {
+        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+        namespace: Some("flux-system".to_owned()),
+        name: name.to_owned(),
+        uid: "u".to_owned(),
+    }
 }
 
 #[test]
@@ -309,6 +315,19 @@ fn what_failed_fails_its_wave_at_once_and_what_is_slow_does_not() {
 }
 
 #[test]
+fn a_wave_that_recovers_writes_nothing_before_that_is_published() {
+    let mut fleet = Play::fleet();
+    fleet.look("infrastructure-core").nudges.push(nudge("core"));
+    fleet.settle();
+    fleet.fail("infrastructure-core").settle();
+    fleet.unready("infrastructure-core");
+    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(decision.status.wave("infrastructure-core").unwrap().phase, WavePhase::Running);
+    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    assert_eq!(fleet.settle().plan.writes().count(), 1);
+}
+
+#[test]
 fn on_failure_continue_lets_the_dependants_start() {
     let mut fleet = Play::fleet();
     fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Continue;
@@ -359,7 +378,8 @@ fn on_failure_retry_tries_again_after_a_growing_pause_and_then_gives_up() {
 fn on_failure_rollback_takes_the_wave_back_once_and_blocks_what_depends_on_it() {
     let mut fleet = Play::fleet();
     fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Rollback;
-    let rollback = crate::observe::Rollback { kept: Some("old".to_owned()), wanted: Some("new".to_owned()) };
+    let rollback =
+        crate::observe::Rollback { kept: Some(Arc::new("old".to_owned())), wanted: Some(Arc::new("new".to_owned())) };
     fleet.seen.rollbacks.insert("infrastructure-core".to_owned(), rollback);
     fleet.settle();
     fleet.fail("infrastructure-core");
@@ -384,7 +404,7 @@ fn on_failure_rollback_takes_the_wave_back_once_and_blocks_what_depends_on_it() 
 fn a_wave_that_never_was_ready_is_not_taken_back() {
     let mut fleet = Play::fleet();
     fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Rollback;
-    let rollback = crate::observe::Rollback { kept: None, wanted: Some("new".to_owned()) };
+    let rollback = crate::observe::Rollback { kept: None, wanted: Some(Arc::new("new".to_owned())) };
     fleet.seen.rollbacks.insert("infrastructure-core".to_owned(), rollback);
     fleet.settle();
     fleet.fail("infrastructure-core");
@@ -586,21 +606,80 @@ fn a_missing_right_is_named_with_the_value_that_grants_it_and_asked_for_again() 
 }
 
 #[test]
+fn a_version_that_is_served_no_more_goes_from_the_record_when_another_one_of_its_kind_is_in_it() {
+    let mut fleet = Play::fleet();
+    let kind = |version: &str, kind: &str| (format!("example.io/{version}"), kind.to_owned());
+    let recorded = |fleet: &mut Play| -> Vec<String> {
+        fleet.settle();
+        let inventory = &fleet.plan.status.as_ref().unwrap().inventory;
+        inventory.iter().map(|kind| format!("{} {}", kind.api_version, kind.kind)).collect()
+    };
+    let there = |kind: &str| (GroupKind { group: "example.io".to_owned(), kind: kind.to_owned() }, 1);
+    fleet.seen.look.counts = [there("Widget"), there("Gadget")].into();
+    fleet.seen.look.applied_kinds = [kind("v1beta1", "Widget"), kind("v1beta1", "Gadget")].into();
+    assert_eq!(recorded(&mut fleet), ["example.io/v1beta1 Gadget", "example.io/v1beta1 Widget"]);
+    // The plan goes on to another version of one of them, and the cluster lets the old one go.
+    fleet.seen.look.applied_kinds = [kind("v1", "Widget")].into();
+    fleet.seen.unserved = [kind("v1beta1", "Widget"), kind("v1beta1", "Gadget")].into();
+    assert_eq!(recorded(&mut fleet), ["example.io/v1 Widget", "example.io/v1beta1 Gadget"]);
+}
+
+#[test]
+fn what_is_held_is_written_down_before_it_is_suspended_and_until_it_is_given_back() {
+    let mut fleet = Play::fleet();
+    fleet.settle();
+    fleet.look("services").gates.push(GateSeen { member: 1, target: target("services"), held: false });
+    let held =
+        |status: &WavePlanStatus| -> Vec<String> { status.held.iter().map(|held| held.id().to_string()).collect() };
+    let first = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(first.plan.is_empty(), "{:?}", first.plan);
+    assert_eq!(held(&first.status), ["ConfigMap flux-system/services"]);
+    let suspends = |write: &Write| matches!(write, Write::Claim { fields, .. } if *fields == json!({ "spec": { "suspend": true } }));
+    assert!(fleet.settle().plan.writes().all(suspends));
+    fleet.look("services").gates[0].held = true;
+    assert!(fleet.settle().plan.is_empty());
+    // It is no longer in the spec, and not read anew yet.
+    fleet.look("services").gates.clear();
+    fleet.seen.look.complete = false;
+    assert_eq!(held(&fleet.settle().status), ["ConfigMap flux-system/services"]);
+    fleet.seen.look.complete = true;
+    fleet.seen.look.held.push(GateSeen { member: 1, target: target("services"), held: true });
+    let decision = fleet.settle();
+    let writes: Vec<_> = decision.plan.writes().collect();
+    assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
+    assert_eq!(held(&decision.status), ["ConfigMap flux-system/services"]);
+    fleet.seen.look.held[0].held = false;
+    let decision = fleet.settle();
+    assert!(decision.plan.is_empty() && decision.status.held.is_empty(), "{decision:?}");
+}
+
+#[test]
+fn a_gate_whose_wave_cannot_be_carried_out_stays_closed() {
+    let mut play = Play::of(
+        "{apiVersion: waves.opcore.dev/v1alpha1, kind: WavePlan, metadata: {name: p}, spec: {waves: [{name: a, members: [
+            {mode: Gate, ref: {apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: flux-system, name: k}}]}]}}",
+    );
+    let gvk = kube::core::GroupVersionKind::gvk("kustomize.toolkit.fluxcd.io", "v1", "Kustomization");
+    let gate = opcore::plan::Target { resource: kube::api::ApiResource::from_gvk(&gvk), ..target("k") };
+    play.seen.look.waves[0] = WaveLook { problem: Some("it is broken".to_owned()), ..WaveLook::default() };
+    play.seen.look.held.push(GateSeen { member: 1, target: gate, held: true });
+    let decision = play.settle();
+    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    assert_eq!(decision.status.held.len(), 1);
+    play.plan.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(play.now));
+    assert_eq!(play.settle().plan.writes().count(), 1, "with its plan it is given back");
+}
+
+#[test]
 fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
     let mut fleet = Play::fleet();
     fleet.settle();
     fleet.plan.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fleet.now));
-    let target = opcore::plan::Target {
-        resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
-        namespace: Some("flux-system".to_owned()),
-        name: "services".to_owned(),
-        uid: "u".to_owned(),
-    };
-    fleet.look("services").gates.push(crate::index::GateSeen { member: 1, target, held: true });
+    fleet.seen.look.held.push(GateSeen { member: 1, target: target("services"), held: true });
     let decision = fleet.settle();
     let writes: Vec<_> = decision.plan.writes().collect();
     assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
-    fleet.look("services").gates[0].held = false;
+    fleet.seen.look.held[0].held = false;
     let decision = fleet.settle();
     assert_eq!(
         decision.plan.writes().map(ToString::to_string).collect::<Vec<_>>(),
@@ -636,6 +715,7 @@ fn what_is_no_longer_refused_is_no_longer_told_even_while_progress_waits() {
 fn orphan(kind: &str, name: &str, protected: Option<crate::api::v1alpha1::ProtectedKind>) -> crate::index::OwnedSeen {
     let mut target = nudge(name).target;
     kind.clone_into(&mut target.resource.kind);
+    target.namespace = None;
     crate::index::OwnedSeen {
         target,
         wave: "gone".to_owned(),
@@ -677,7 +757,7 @@ fn flux(plays: &mut [Play], annotation: &mut Option<String>) -> usize {
         for play in &mut *plays {
             let look = play.look("infrastructure-core");
             look.nudges[0].requested.clone_from(annotation);
-            (look.nudges[0].unanswered, look.ready) = (true, 0);
+            (look.unanswered, look.ready) = (1, 0);
             play.pass(1);
         }
         let decision = plays[number].settle();
@@ -689,7 +769,7 @@ fn flux(plays: &mut [Play], annotation: &mut Option<String>) -> usize {
     }
     for play in plays {
         play.look("infrastructure-core").nudges[0].requested.clone_from(annotation);
-        play.look("infrastructure-core").nudges[0].unanswered = false;
+        play.look("infrastructure-core").unanswered = 0;
         play.ready("infrastructure-core").settle();
     }
     asked
@@ -739,12 +819,12 @@ fn a_ready_wave_stays_so_while_flux_answers_a_person_and_is_not_asked_anew() {
     fleet.ready("infrastructure-core").settle();
     let look = fleet.pass(100).look("infrastructure-core");
     look.nudges[0].requested = Some("2026-01-01T00:01:00Z".to_owned());
-    (look.nudges[0].unanswered, look.ready) = (true, 0);
+    (look.unanswered, look.ready) = (1, 0);
     let published = fleet.plan.status.clone();
     let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
     assert_eq!((Some(decision.status), decision.plan.writes().count()), (published, 0));
     // What came of it counts.
-    fleet.look("infrastructure-core").nudges[0].unanswered = false;
+    fleet.look("infrastructure-core").unanswered = 0;
     assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Running);
 }
 

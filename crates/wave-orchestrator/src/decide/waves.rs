@@ -8,7 +8,7 @@ use super::requests::Requests;
 use crate::api::v1alpha1::{
     Gate, NotReady, OnFailure, Wave, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus,
 };
-use crate::index::{NudgeSeen, WaveLook};
+use crate::index::{Asked, NudgeSeen, WaveLook};
 use crate::observe::Seen;
 use crate::probes::ProbeSeen;
 
@@ -164,8 +164,8 @@ impl Case<'_> {
     /// How many items are ready. In a wave that is ready, those that someone asked to reconcile are what they were until
     /// they have answered.
     fn ready(&self) -> usize {
-        let was_ready = self.was.phase == WavePhase::Ready;
-        self.look.ready + self.look.nudges.iter().filter(|nudge| was_ready && nudge.unanswered).count()
+        let unanswered = if self.was.phase == WavePhase::Ready { self.look.unanswered } else { 0 };
+        self.look.ready + unanswered
     }
 
     /// Whether everything in it is ready, and everything that was to be asked of it was asked.
@@ -321,14 +321,13 @@ pub(super) fn request(wave: &WaveStatus) -> Option<String> {
 }
 
 /// Whether a member was asked to reconcile since the wave began: by this plan, or by whoever else, as another plan or
-/// `flux reconcile`. To ask in turn would only lead to being asked in turn. A time to come would count too long.
+/// `flux reconcile`. To ask in turn would only lead to being asked in turn.
 pub(super) fn is_asked(nudge: &NudgeSeen, wave: &WaveStatus, now: Timestamp) -> bool {
-    let (Some(requested), Some(since)) = (&nudge.requested, asked_since(wave)) else { return false };
-    let is_recent = |at: Timestamp| since <= at && at <= now;
-    *requested == since.to_string() || requested.parse().is_ok_and(is_recent)
+    Asked { since: asked_since(wave), now }.by(nudge.requested.as_deref())
 }
 
-fn asked_since(wave: &WaveStatus) -> Option<Timestamp> {
+/// The time since which a request to reconcile counts for a wave.
+pub(crate) fn asked_since(wave: &WaveStatus) -> Option<Timestamp> {
     wave.begun_at.or(wave.started_at)
 }
 

@@ -6,10 +6,11 @@ use opcore::plan::{Delete, Dependants};
 use opcore::{Plan, Write};
 use serde_json::json;
 
+use super::gates::{give_back, is_held_back, is_recorded};
 use super::waves::{Board, is_asked, request, stale_jobs};
 use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
-use crate::index::{Due, FLUX_REQUEST, NudgeSeen, OwnedSeen, WaveLook};
-use crate::interest::WrittenKind;
+use crate::index::{Due, FLUX_REQUEST, GateSeen, NudgeSeen, OwnedSeen, WaveLook};
+use crate::interest::{GroupKind, WrittenKind};
 use crate::observe::Seen;
 use crate::render::{Stage, kept_secret};
 
@@ -54,6 +55,7 @@ pub(super) fn writes(
             if is_known_to_run(board, wave) { running.push(first) } else { starting.push(first) }
         }
     }
+    now.extend(give_back(plan, seen));
     // A wave that starts must not wait until others have written all that they have to, and nothing for what is refused
     // again and again; of that, each has its turn.
     refused.sort_by_key(|(turn, _)| *turn);
@@ -77,12 +79,15 @@ fn in_turn(waves: Vec<Vec<Write>>) -> impl Iterator<Item = Write> {
 }
 
 /// Whether a wave may write. The rollout, with the kinds of all that it will write, is published before; the start of a
-/// wave need not be, because a crash between the two only repeats it. What else changes its writes must be: that it was
-/// started again, or taken back.
+/// wave need not be: after a crash between the two the writes are repeated and change nothing, and the statuses of all
+/// waves of an unfinished rollout are taken for older than they. What else changes its writes must be: that it was started
+/// again, or taken back, or is no longer in trouble.
 fn may_act(board: &Board<'_>, wave: &WaveStatus) -> bool {
     let was = board.old.wave(&wave.name).filter(|_| board.same_rollout);
     wave.phase == WavePhase::Running
-        && was.is_some_and(|was| was.attempts == wave.attempts && was.rolled_back == wave.rolled_back)
+        && was.is_some_and(|was| {
+            was.attempts == wave.attempts && was.rolled_back == wave.rolled_back && !was.phase.is_trouble()
+        })
 }
 
 /// Whether what was published says that it runs.
@@ -160,15 +165,18 @@ fn nudges<'a>(
 
 /// Members that are to be suspended, or no longer.
 fn gates<'a>(
-    board: &Board<'_>,
+    board: &'a Board<'_>,
     wave: &'a WaveStatus,
     look: &'a WaveLook,
     turn: usize,
 ) -> impl Iterator<Item = Write> + 'a {
     let has_started = board.same_rollout && wave.started_at.is_some() && !waits_for_a_hook(look);
-    let hold = wave.started_at.is_none() && wave.phase != WavePhase::Skipped;
+    let hold = is_held_back(wave);
     let may_begin = move |member| wave.phase == WavePhase::Skipped || (has_started && member <= turn);
-    let wanted = look.gates.iter().filter(move |gate| if gate.held { may_begin(gate.member) } else { hold });
+    // What is to be held is written down first, so that it is given back in any case.
+    let recorded = |gate: &GateSeen| is_recorded(board.old, gate);
+    let wanted =
+        look.gates.iter().filter(move |gate| if gate.held { may_begin(gate.member) } else { hold && recorded(gate) });
     wanted.map(move |gate| Write::Claim {
         target: gate.target.clone(),
         fields: if hold { json!({ "spec": { "suspend": true } }) } else { json!({}) },
@@ -187,8 +195,13 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Seen) -> Vec<InventoryKind>
     let is_left = |written: &WrittenKind| !seen.look.complete || count(&written.0, &written.1) > 0;
     let kept = recorded.filter(is_left).collect::<Vec<_>>();
     let kinds: BTreeSet<WrittenKind> = seen.look.applied_kinds.iter().cloned().chain(kept).collect();
+    // In one version of a kind the objects of all are found: one that is served no more is not needed beside it.
+    let found = kinds.difference(&seen.unserved).map(GroupKind::written).collect::<BTreeSet<_>>();
+    let is_needed = |kind: &&WrittenKind| !seen.unserved.contains(*kind) || !found.contains(&GroupKind::written(kind));
     kinds
-        .into_iter()
+        .iter()
+        .filter(is_needed)
+        .cloned()
         .map(|(api_version, kind)| InventoryKind { count: count(&api_version, &kind), api_version, kind })
         .collect()
 }

@@ -9,8 +9,8 @@ use opcore::plan::Target;
 
 use super::knowledge::{Owned, Standing};
 use super::tally::Tally;
-use super::{Index, PlanName};
-use crate::api::v1alpha1::{Mode, NotReady, ProtectedKind};
+use super::{Index, Place, Plan, PlanName};
+use crate::api::v1alpha1::{NotReady, ProtectedKind};
 use crate::interest::{GroupKind, Item, ObjectId, Subject, Task, Wanted, WaveInterest, WrittenKind};
 use crate::render::Stage;
 
@@ -40,6 +40,8 @@ pub struct Look {
     pub owned: Vec<OwnedSeen>,
     /// The kinds of the objects that the plan applies, as it writes them.
     pub applied_kinds: BTreeSet<WrittenKind>,
+    /// What is recorded as held, and no wave has to do with any more.
+    pub held: Vec<GateSeen>,
     /// Whether all that can be known is known.
     pub complete: bool,
 }
@@ -78,8 +80,10 @@ pub struct WaveLook {
     pub due: Vec<Due>,
     /// The member and stage of the first that is not ready.
     pub frontier: Option<(usize, Stage)>,
-    /// Members that are asked to reconcile when the wave starts.
+    /// Members that are asked to reconcile when the wave starts: the first of those that were asked the same.
     pub nudges: Vec<NudgeSeen>,
+    /// How many of all these have yet to answer, and are not ready for no other reason.
+    pub unanswered: usize,
     /// Members that are suspended until the wave starts.
     pub gates: Vec<GateSeen>,
     /// Jobs of ours that failed, and when they were made: to try again they must be made anew.
@@ -112,8 +116,6 @@ pub struct NudgeSeen {
     pub target: Target,
     /// What it was last asked.
     pub requested: Option<String>,
-    /// Whether it has yet to answer that, and is not ready for no other reason.
-    pub unanswered: bool,
     /// Its turn when that was last refused, if it was.
     pub refused_at: Option<u64>,
 }
@@ -129,35 +131,86 @@ pub struct GateSeen {
     pub held: bool,
 }
 
+/// What a look is to tell.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking<'a> {
+    /// Whether everything is listed that the plan applied.
+    pub everything: bool,
+    /// Of what the plan no longer has, so many are listed at most.
+    pub most: usize,
+    /// Protected kinds that may go all the same.
+    pub confirmed: &'a [ProtectedKind],
+    /// Since when requests to reconcile count, by the numbers of the waves: members that were asked since then are not
+    /// listed one by one.
+    pub asked_since: &'a [Option<Timestamp>],
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Which requests to reconcile count for a wave.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Those since the wave began, if it has.
+    pub since: Option<Timestamp>,
+    /// And not those of a time to come, which would count too long.
+    pub now: Timestamp,
+}
+
+impl Asked {
+    /// Whether this request counts.
+    pub fn by(self, request: Option<&str>) -> bool {
+        let (Some(request), Some(since)) = (request, self.since) else { return false };
+        let is_recent = |at: Timestamp| since <= at && at <= self.now;
+        request == since.to_string() || request.parse().is_ok_and(is_recent)
+    }
+}
+
 impl Index {
-    /// What is known of a plan's objects. `everything` that it applied is listed only where that is asked for; of what it
-    /// no longer has, so many at most, where protected kinds go only if they are `confirmed`.
-    pub fn look(&self, name: &PlanName, everything: bool, most: usize, confirmed: &[ProtectedKind]) -> Look {
+    /// What is known of a plan's objects, as far as that is asked for.
+    pub fn look(&self, name: &PlanName, asking: &Asking<'_>) -> Look {
         let Some(plan) = self.plans.get(name) else { return Look::default() };
         let list = |id: &ObjectId| {
             let owned = plan.owned.get(id)?;
             Some(owned_seen(id, owned, plan.interest.resource(&id.kind)?))
         };
         let is_kept = |id: &&ObjectId| {
-            let kind = ProtectedKind::of(&id.kind.group, &id.kind.kind).filter(|kind| !confirmed.contains(kind));
+            let kind = ProtectedKind::of(&id.kind.group, &id.kind.kind).filter(|kind| !asking.confirmed.contains(kind));
             kind.is_some() && plan.owned.get(id).is_none_or(|owned| !owned.confirmed)
         };
         let (kept, orphans): (Vec<_>, Vec<_>) = plan.orphans.iter().partition(is_kept);
+        let asked = |number: usize| Asked { since: asking.asked_since.get(number).copied().flatten(), now: asking.now };
+        let waves = plan.interest.waves.iter().zip(&plan.tallies).enumerate();
         Look {
-            waves: plan.interest.waves.iter().zip(&plan.waves).map(|(wave, tally)| wave_look(wave, tally)).collect(),
+            waves: waves.map(|(number, (wave, tally))| wave_look(wave, tally, asked(number))).collect(),
             orphan_count: orphans.len(),
-            orphans: orphans.into_iter().take(most).filter_map(list).collect(),
+            orphans: orphans.into_iter().take(asking.most).filter_map(list).collect(),
             kept_count: kept.len(),
-            kept: kept.into_iter().take(most).filter_map(list).collect(),
+            kept: kept.into_iter().take(asking.most).filter_map(list).collect(),
             counts: plan.counts.clone(),
-            owned: if everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
+            owned: if asking.everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
             applied_kinds: plan.interest.applied_kinds.clone(),
+            held: self.held(name, plan),
             complete: self.is_synced(plan.interest.scopes.iter()),
         }
     }
 }
 
-fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
+impl Index {
+    /// What another plan gates by now is that plan's to give back: both hold it in the name of this operator.
+    fn held(&self, name: &PlanName, plan: &Plan) -> Vec<GateSeen> {
+        let gates_it = |place: &Place, id: &ObjectId| {
+            place.plan != *name && self.plans.get(&place.plan).is_some_and(|other| other.interest.gated.contains(id))
+        };
+        let Some(tally) = plan.tallies.last() else { return Vec::new() };
+        let gates = gates(&plan.interest.held, tally).filter(|(item, _)| match &item.subject {
+            Subject::One(id) => !self.by_object.get(id).into_iter().flatten().any(|place| gates_it(place, id)),
+            Subject::Selected(_) => true,
+        });
+        gates.map(|(_, gate)| gate).collect()
+    }
+}
+
+fn wave_look(wave: &WaveInterest, tally: &Tally, asked: Asked) -> WaveLook {
     let item = |number: &usize| wave.items.get(*number);
     let slow = tally.unready.difference(&tally.failed);
     WaveLook {
@@ -169,18 +222,9 @@ fn wave_look(wave: &WaveInterest, tally: &Tally) -> WaveLook {
         not_ready: tally.failed.iter().chain(slow).take(NAMED).filter_map(|n| not_ready(item(n)?, tally, *n)).collect(),
         due: due_items(wave, tally),
         frontier: tally.unready.first().and_then(item).map(|item| (item.member, item.stage)),
-        nudges: of_mode(wave, tally, Mode::Nudge)
-            .map(|(item, target, known)| NudgeSeen {
-                member: item.member,
-                target,
-                requested: known.requested.clone(),
-                unanswered: known.has_yet_to_answer(),
-                refused_at: known.refusal.as_ref().map(|refused| refused.turn),
-            })
-            .collect(),
-        gates: of_mode(wave, tally, Mode::Gate)
-            .map(|(item, target, known)| GateSeen { member: item.member, target, held: known.held })
-            .collect(),
+        nudges: nudges(wave, tally, asked),
+        unanswered: tally.unanswered.len(),
+        gates: gates(wave, tally).map(|(_, gate)| gate).collect(),
         failed_jobs: tally.failed.iter().filter_map(|n| failed_job(item(n)?, tally, *n)).collect(),
         completed: tally.completed.iter().filter_map(|n| Some(item(n)?.subject.to_string())).collect(),
         recheck_at: tally.rechecks.first().map(|(at, _)| *at),
@@ -236,16 +280,33 @@ fn not_ready(item: &Item, tally: &Tally, number: usize) -> Option<NotReady> {
     Some(NotReady { object, reason, message, failed: tally.failed.contains(&number) })
 }
 
-fn of_mode<'a>(
-    wave: &'a WaveInterest,
-    tally: &'a Tally,
-    mode: Mode,
-) -> impl Iterator<Item = (&'a Item, Target, &'a super::knowledge::Known)> {
-    tally.steered.iter().filter_map(move |number| {
+fn gates<'a>(wave: &'a WaveInterest, tally: &'a Tally) -> impl Iterator<Item = (&'a Item, GateSeen)> {
+    tally.gates.iter().filter_map(|number| {
         let (item, known) = (wave.items.get(*number)?, tally.known(*number)?);
-        matches!(item.task, Task::Observe(m) if m == mode).then_some(())?;
-        Some((item, target(item, known)?, known))
+        Some((item, GateSeen { member: item.member, target: target(item, known)?, held: known.held }))
     })
+}
+
+/// Of those that were asked the same, the first; one stands for all that were asked already. Those of which that was
+/// refused before take no place of others.
+fn nudges(wave: &WaveInterest, tally: &Tally, asked: Asked) -> Vec<NudgeSeen> {
+    let is_fresh = |number: &usize| tally.known(*number).is_some_and(|known| known.refusal.is_none());
+    let fresh = tally.asked.iter().flat_map(|(requested, numbers)| {
+        let most = if asked.by(requested.as_deref()) { 1 } else { BATCH };
+        numbers.iter().copied().filter(is_fresh).take(most)
+    });
+    let refused = tally.refused_nudges.iter().map(|(_, number)| *number).take(BATCH);
+    let nudge = |number: usize| {
+        let (item, known) = (wave.items.get(number)?, tally.known(number)?);
+        Some(NudgeSeen {
+            member: item.member,
+            target: target(item, known)?,
+            requested: known.requested.clone(),
+            refused_at: known.refusal.as_ref().map(|refused| refused.turn),
+        })
+    };
+    // In the order in which they start.
+    fresh.chain(refused).collect::<BTreeSet<_>>().into_iter().filter_map(nudge).collect()
 }
 
 fn failed_job(item: &Item, tally: &Tally, number: usize) -> Option<(Target, Option<Timestamp>)> {

@@ -12,7 +12,7 @@ mod tally;
 
 pub(crate) use knowledge::FLUX_REQUEST;
 pub use knowledge::{Owned, Standing};
-pub use look::{Due, GateSeen, Look, NudgeSeen, OwnedSeen, WaveLook};
+pub use look::{Asked, Asking, Due, GateSeen, Look, NudgeSeen, OwnedSeen, WaveLook};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -60,6 +60,7 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq)]
 struct Place {
     plan: PlanName,
+    /// The number of its group: of its wave, or of what else is held.
     wave: usize,
     item: usize,
 }
@@ -67,7 +68,8 @@ struct Place {
 #[derive(Debug, Default)]
 struct Plan {
     interest: Arc<Interest>,
-    waves: Vec<Tally>,
+    /// One per group of items.
+    tallies: Vec<Tally>,
     /// What this operator applied for the plan, as far as it is there.
     owned: HashMap<ObjectId, Owned>,
     /// What of that the plan no longer has.
@@ -98,19 +100,23 @@ impl Index {
 
     /// A plan wants to hear of these from now on. What is known of those that it wanted before is kept.
     ///
-    /// `running` names the waves that may have written before this process began; statuses from before are not believed.
+    /// `written` names the waves that may have written before this process began; statuses from before are not believed.
     ///
     /// Answers the watches that must report anew, because they told of an object when nobody listened.
     pub fn subscribe(
         &mut self,
         name: &PlanName,
         interest: Arc<Interest>,
-        running: &BTreeSet<String>,
+        written: &BTreeSet<String>,
         now: Timestamp,
     ) -> BTreeSet<ScopeId> {
+        // A plan of the same name that was made anew inherits nothing.
+        if self.plans.get(name).is_some_and(|old| old.interest.uid != interest.uid) {
+            self.unsubscribe(name);
+        }
         let old = self.unlink(name).unwrap_or_default();
         let mut known: HashMap<String, Known> = HashMap::new();
-        for (wave, tally) in old.interest.waves.iter().zip(old.waves) {
+        for (wave, tally) in old.interest.groups().zip(old.tallies) {
             known.extend(wave.items.iter().map(|item| key_of(&wave.name, item)).zip(tally.into_known()));
         }
         let mut plan = Plan { owned: old.owned, counts: old.counts, ..Plan::default() };
@@ -120,7 +126,7 @@ impl Index {
         }
         let same_rollout = old.interest.uid == interest.uid && old.interest.revision == interest.revision;
         let mut again = BTreeSet::new();
-        for (w, wave) in interest.waves.iter().enumerate() {
+        for (w, wave) in interest.groups().enumerate() {
             let mut tally = Tally::default();
             for (i, item) in wave.items.iter().enumerate() {
                 let place = Place { plan: name.clone(), wave: w, item: i };
@@ -130,7 +136,7 @@ impl Index {
                 }
                 let mut knowledge = known.remove(&key_of(&wave.name, item)).unwrap_or_else(|| {
                     let mut nothing = Known::default();
-                    if running.contains(&wave.name) {
+                    if written.contains(&wave.name) {
                         nothing.fence_from(now);
                     }
                     nothing
@@ -154,7 +160,7 @@ impl Index {
                 tally.push(item, knowledge);
             }
             tally.count_twins(&wave.items);
-            plan.waves.push(tally);
+            plan.tallies.push(tally);
         }
         for source in &interest.sources {
             self.by_source.entry(source.clone()).or_default().push(name.clone());
@@ -179,7 +185,7 @@ impl Index {
             places.retain(|place| place.plan != *name);
             !places.is_empty()
         };
-        for item in plan.interest.waves.iter().flat_map(|wave| &wave.items) {
+        for item in plan.interest.groups().flat_map(|wave| &wave.items) {
             match &item.subject {
                 Subject::One(id) => {
                     if self.by_object.get_mut(id).is_some_and(|places| !forget(places)) {
@@ -212,7 +218,7 @@ impl Index {
         let chosen = self.by_kind.get(kind).into_iter().flatten();
         for place in named.chain(chosen) {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(of), Some(tally)) = (plan.interest.waves.get(place.wave), plan.waves.get_mut(place.wave)) else {
+            let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) else {
                 continue;
             };
             if tally.seen(place.item, &of.items, &id, object, &self.operator, now) == Tallied::Changed {
@@ -245,7 +251,7 @@ impl Index {
         let chosen = self.by_kind.get(&id.kind).into_iter().flatten();
         for place in named.chain(chosen) {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(of), Some(tally)) = (plan.interest.waves.get(place.wave), plan.waves.get_mut(place.wave)) else {
+            let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) else {
                 continue;
             };
             if of.items.get(place.item).is_none_or(|item| item.scope.as_ref() != Some(scope)) {
@@ -269,7 +275,7 @@ impl Index {
             }
             // Whether anything was missing or not: someone may wait for nothing but this.
             note(&mut wake, name);
-            for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
+            for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
                 tally.synced(&wave.items, scope);
             }
         }
@@ -324,7 +330,7 @@ impl Index {
         let fence = Fence::after(None, object, now, opcore::readiness::SETTLE).filter(|_| changed);
         for place in self.by_object.get(&id).into_iter().flatten() {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.waves.get_mut(place.wave)) else {
+            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.tallies.get_mut(place.wave)) else {
                 continue;
             };
             tally.accepted(place.item, item, object);
@@ -341,22 +347,32 @@ impl Index {
         let message = cure.map_or_else(|| refusal.message.clone(), |cure| format!("{} {cure}", refusal.message));
         self.turns += 1;
         let refused = Refused { reason: refusal.reason.as_str().to_owned(), message, turn: self.turns };
+        let places: Vec<Place> = self.places(name, refusal).cloned().collect();
         let Some(plan) = self.plans.get_mut(name) else { return };
-        for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
-            tally.refused(&wave.items, &refusal.object, &refused);
+        for place in places {
+            if let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) {
+                tally.refused(place.item, &of.items, &refused);
+            }
         }
+    }
+
+    /// Where in a plan the object of a refusal is.
+    fn places<'a>(&'a self, name: &'a PlanName, refusal: &Refusal) -> impl Iterator<Item = &'a Place> {
+        let ids = self.plans.get(name).map(|plan| plan.interest.called(&refusal.object)).unwrap_or_default();
+        let places = ids.into_iter().filter_map(|id| self.by_object.get(&id)).flatten();
+        places.filter(move |place| place.plan == *name)
     }
 
     /// Which value of the chart grants the right to write an object of a plan, as a sentence. None: it is no object of the
     /// plan's waves, and the chart grants what it takes by itself.
     pub fn cure(&self, name: &PlanName, refusal: &Refusal) -> Option<String> {
         let plan = self.plans.get(name)?;
-        let mut items = plan.interest.waves.iter().flat_map(|wave| &wave.items);
-        let value = match items.find(|item| item.subject.to_string() == refusal.object).map(|item| &item.task) {
+        let mut items = self.places(name, refusal).filter_map(|place| plan.interest.item(place));
+        let value = match items.next().map(|item| &item.task) {
             Some(Task::Observe(_)) => "rbac.nudge",
             Some(Task::Apply(_) | Task::Check(_)) => "rbac.apply",
             // It is pruned, or taken down.
-            None if plan.owned.keys().any(|id| id.to_string() == refusal.object) => "rbac.apply",
+            None if plan.interest.called(&refusal.object).iter().any(|id| plan.owned.contains_key(id)) => "rbac.apply",
             None => return None,
         };
         Some(format!("The value {value} of the chart grants rights."))
@@ -365,7 +381,7 @@ impl Index {
     /// Verdicts that time alone changes are made anew.
     pub fn recheck(&mut self, name: &PlanName, now: Timestamp) {
         let Some(plan) = self.plans.get_mut(name) else { return };
-        for (wave, tally) in plan.interest.waves.iter().zip(&mut plan.waves) {
+        for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
             tally.recheck(&wave.items, &self.operator, now);
         }
     }
@@ -429,7 +445,23 @@ impl Index {
 
 impl Interest {
     fn item(&self, place: &Place) -> Option<&crate::interest::Item> {
-        self.waves.get(place.wave)?.items.get(place.item)
+        self.group(place.wave)?.items.get(place.item)
+    }
+
+    /// The objects that are called so, `Kind namespace/name`: one of each group that has such a kind.
+    fn called(&self, words: &str) -> BTreeSet<ObjectId> {
+        let Some((kind, place)) = words.split_once(' ') else { return BTreeSet::new() };
+        let (namespace, name) = match place.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, place),
+        };
+        let of_kind = self.scopes.iter().filter(|scope| scope.kind == kind);
+        let id = |scope: &ScopeId| ObjectId {
+            kind: GroupKind { group: scope.group.clone(), kind: kind.to_owned() },
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        };
+        of_kind.map(id).collect()
     }
 
     /// Whether the plan applies this object.
@@ -445,7 +477,7 @@ impl Plan {
 
     /// The objects that are believed to be there because this watch told so.
     fn told_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
-        let items = self.interest.waves.iter().zip(&self.waves).flat_map(|(wave, tally)| {
+        let items = self.interest.groups().zip(&self.tallies).flat_map(|(wave, tally)| {
             let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
             items.filter_map(|(number, item)| Some((item, tally.known(number)?)))
         });

@@ -1,14 +1,13 @@
 //! The items of a wave, counted as their verdicts change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use opcore::readiness::Fence;
 use serde_json::Value;
 
 use super::knowledge::{Known, Refused};
-use crate::api::v1alpha1::Mode;
-use crate::interest::{Item, ObjectId, ScopeId, Subject, Task};
+use crate::interest::{Item, ObjectId, ScopeId, Subject};
 
 /// Whether an event changed anything worth a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +33,14 @@ pub(super) struct Tally {
     pub(super) refused: BTreeSet<(u64, usize)>,
     /// Items whose verdict time alone changes.
     pub(super) rechecks: BTreeSet<(Timestamp, usize)>,
-    /// Items that are not applied, and yet are not only watched.
-    pub(super) steered: Vec<usize>,
+    /// Items that are suspended until the wave starts.
+    pub(super) gates: Vec<usize>,
+    /// Items that are asked to reconcile, by what they were last asked.
+    pub(super) asked: BTreeMap<Option<String>, BTreeSet<usize>>,
+    /// Those of them of which that was refused, whose turn was longest ago first.
+    pub(super) refused_nudges: BTreeSet<(u64, usize)>,
+    /// Those of them that have yet to answer, and are not ready for no other reason.
+    pub(super) unanswered: BTreeSet<usize>,
 }
 
 impl Tally {
@@ -43,8 +48,8 @@ impl Tally {
         let number = self.known.len();
         self.known.push(known);
         self.count(number, item);
-        if matches!(item.task, Task::Observe(Mode::Nudge | Mode::Gate)) {
-            self.steered.push(number);
+        if item.is_gate() {
+            self.gates.push(number);
         }
     }
 
@@ -105,14 +110,11 @@ impl Tally {
         }
     }
 
-    pub(super) fn refused(&mut self, items: &[Item], object: &str, refused: &Refused) {
-        let of_object = |(_, item): &(usize, &Item)| item.subject.to_string() == object;
-        for (number, _) in items.iter().enumerate().filter(of_object) {
-            self.change(number, items, |known, _| {
-                known.refusal = Some(refused.clone());
-                false
-            });
-        }
+    pub(super) fn refused(&mut self, number: usize, items: &[Item], refused: &Refused) {
+        self.change(number, items, |known, _| {
+            known.refusal = Some(refused.clone());
+            false
+        });
     }
 
     pub(super) fn recheck(&mut self, items: &[Item], operator: &str, now: Timestamp) {
@@ -138,6 +140,15 @@ impl Tally {
         }
         if let Some(refused) = &known.refusal {
             self.refused.remove(&(refused.turn, number));
+            self.refused_nudges.remove(&(refused.turn, number));
+        }
+        if item.is_nudge()
+            && let Some(numbers) = self.asked.get_mut(&known.requested)
+        {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.asked.remove(&known.requested);
+            }
         }
         let changed = change(known, item);
         self.count(number, item);
@@ -163,6 +174,14 @@ impl Tally {
         }
         if let Some(refused) = known.refusal.as_ref().filter(|_| known.is_due(item)) {
             self.refused.insert((refused.turn, number));
+        }
+        set(&mut self.unanswered, number, item.is_nudge() && known.has_yet_to_answer());
+        // Of an object that is not there nothing can be asked.
+        if item.is_nudge() && known.uid.is_some() {
+            self.asked.entry(known.requested.clone()).or_default().insert(number);
+            if let Some(refused) = &known.refusal {
+                self.refused_nudges.insert((refused.turn, number));
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The index, told by hand what watches would tell it.
 
+mod gates;
 mod law;
 
 use jiff::SignedDuration;
@@ -36,7 +37,7 @@ const CHOICE: &str = "
 struct Desk {
     index: Index,
     served: BTreeMap<WrittenKind, Served>,
-    running: BTreeSet<String>,
+    written: BTreeSet<String>,
     now: Timestamp,
 }
 
@@ -45,10 +46,11 @@ impl Desk {
         let mut desk = Self {
             index: Index::new(OPERATOR),
             served: BTreeMap::new(),
-            running: BTreeSet::new(),
+            written: BTreeSet::new(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
         };
         desk.serve("v1", "ConfigMap", false);
+        desk.serve("v1", "Namespace", false);
         desk.serve("example.io/v1", "Widget", true);
         desk.serve("kustomize.toolkit.fluxcd.io/v1", "Kustomization", true);
         desk
@@ -57,14 +59,14 @@ impl Desk {
     fn serve(&mut self, api_version: &str, kind: &str, has_status: bool) {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let served = Served::Yes { resource, namespaced: true, has_status };
+        let served = Served::Yes { resource, namespaced: kind != "Namespace", has_status };
         self.served.insert((api_version.to_owned(), kind.to_owned()), served);
     }
 
     /// A plan of these waves wants to hear of its objects. Answers the watches that must report anew.
     fn subscribe(&mut self, name: &str, waves: &str) -> BTreeSet<ScopeId> {
         let interest = self.interest(name, waves);
-        self.index.subscribe(&name.into(), Arc::new(interest), &self.running, self.now)
+        self.index.subscribe(&name.into(), Arc::new(interest), &self.written, self.now)
     }
 
     fn interest(&self, name: &str, waves: &str) -> Interest {
@@ -126,7 +128,12 @@ impl Desk {
     }
 
     fn look(&self) -> Look {
-        self.index.look(&"p".into(), true, 10, &[])
+        self.index.look(&"p".into(), &self.asking())
+    }
+
+    /// Everything, as if no wave had begun.
+    fn asking(&self) -> Asking<'static> {
+        Asking { everything: true, most: 10, confirmed: &[], asked_since: &[], now: self.now }
     }
 
     /// Of a wave: how many items, how many of them unread, ready, failed, and to be applied.
@@ -326,6 +333,24 @@ fn what_strayed_and_went_before_its_plan_came_is_no_orphan() {
 }
 
 #[test]
+fn a_plan_that_was_made_anew_inherits_nothing_from_the_one_before() {
+    let mut desk = Desk::with(PLAN);
+    desk.sync("p");
+    for object in [map("p", "a", "rain"), map("p", "old", "rain"), widget("w", "True")] {
+        desk.see(&object);
+    }
+    // That the plan was gone in between nobody told.
+    let mut interest = desk.interest("p", PLAN);
+    interest.uid = "uid-of-the-next".to_owned();
+    let again = desk.index.subscribe(&"p".into(), Arc::new(interest), &BTreeSet::new(), desk.now);
+    let look = desk.look();
+    assert_eq!((look.owned.len(), look.orphan_count, look.counts.values().sum::<i64>()), (0, 0, 0));
+    assert_eq!(again.iter().map(|scope| scope.kind.as_str()).collect::<Vec<_>>(), ["Widget"], "it is told of anew");
+    desk.see(&map("p", "old", "sun"));
+    assert_eq!(desk.look().orphan_count, 0, "it bears the mark of the plan that is gone");
+}
+
+#[test]
 fn an_orphan_is_one_until_it_is_gone() {
     let mut desk = Desk::with(PLAN);
     let mut old = map("p", "old", "rain");
@@ -438,9 +463,9 @@ fn a_status_that_its_controller_renewed_is_believed_at_once() {
 }
 
 #[test]
-fn after_a_restart_the_statuses_of_a_running_wave_are_not_believed_at_once() {
+fn after_a_restart_the_statuses_of_a_wave_that_may_have_written_are_not_believed_at_once() {
     let mut desk = Desk::new();
-    desk.running.insert("maps".to_owned());
+    desk.written.insert("maps".to_owned());
     desk.subscribe("p", APPLIED_WIDGET);
     desk.see(&applied_widget());
     assert_eq!(desk.reason(0), "StatusNotRenewed");
@@ -491,6 +516,23 @@ fn a_write_that_is_forbidden_names_the_value_that_grants_the_right() {
 }
 
 #[test]
+fn a_watch_that_is_forbidden_names_the_value_that_grants_all_that_is_done_with_its_objects() {
+    let reference =
+        "ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k }";
+    let desk = Desk::new();
+    for (mode, value) in [("", "rbac.nudge"), (", mode: Gate", "rbac.nudge"), (", mode: Observe", "rbac.read")] {
+        let interest = desk.interest("p", &format!("[{{ name: flux, members: [{{ {reference}{mode} }}] }}]"));
+        let rights: Vec<_> = interest.scopes.iter().map(|scope| interest.right_to_watch(scope)).collect();
+        let right = "list and watch kustomizations.kustomize.toolkit.fluxcd.io in shop";
+        assert_eq!(rights, [format!("{right} (value {value} of the chart)")]);
+    }
+    let interest = desk.interest("p", PLAN);
+    let rights: Vec<_> = interest.scopes.iter().map(|scope| interest.right_to_watch(scope)).collect();
+    let read = "list and watch widgets.example.io in shop (value rbac.read of the chart)";
+    assert_eq!(rights, ["list and watch configmaps (value rbac.apply of the chart)", read]);
+}
+
+#[test]
 fn many_that_are_refused_keep_no_other_from_being_applied_and_have_their_turns() {
     let member = |number: usize| {
         format!(
@@ -538,6 +580,39 @@ fn a_kind_that_the_cluster_lacks_is_taken_up_when_it_comes() {
     assert_eq!((desk.reason(1).as_str(), desk.index.plans_without_a_kind()), ("NotYetRead", wakes(&[])));
 }
 
+/// A wave that applies one object, by default into a namespace.
+fn applying(wave: &str, kind: &str, namespace: &str) -> String {
+    format!(
+        "{{ name: {wave}, members: [{{ manifests: {{ {namespace}inline: '{{ apiVersion: v1, kind: {kind}, metadata: {{ name: a }} }}' }} }}] }}"
+    )
+}
+
+#[test]
+fn an_object_in_two_waves_is_refused_in_the_second_however_it_is_written() {
+    let shop = "namespace: shop, ";
+    for (kind, other, words) in [("ConfigMap", shop, "ConfigMap shop/a"), ("Namespace", "", "Namespace a")] {
+        let desk = Desk::with(&format!("[{}, {}]", applying("one", kind, shop), applying("two", kind, other)));
+        let problems: Vec<_> = desk.look().waves.into_iter().map(|wave| wave.problem).collect();
+        assert_eq!(problems, [None, Some(format!("{words} is in wave one, too; remove it from one place"))]);
+    }
+    let apart = Desk::with(&format!(
+        "[{}, {}]",
+        applying("one", "ConfigMap", shop),
+        applying("two", "ConfigMap", "namespace: bank, ")
+    ));
+    assert!(apart.look().waves.iter().all(|wave| wave.problem.is_none()));
+}
+
+#[test]
+fn an_object_that_is_twice_in_a_wave_is_refused() {
+    let map = "{ apiVersion: v1, kind: ConfigMap, metadata: { name: a } }";
+    let desk = Desk::with(&format!(
+        "[{{ name: one, members: [{{ manifests: {{ namespace: shop, inline: '{{ apiVersion: v1, kind: List, items: [{map}, {map}] }}' }} }}] }}]"
+    ));
+    let words = "ConfigMap shop/a is twice here; remove it from one place";
+    assert_eq!(desk.look().waves[0].problem.as_deref(), Some(words));
+}
+
 #[test]
 fn a_source_wakes_the_plans_whose_manifests_are_in_it() {
     let mut desk = Desk::new();
@@ -566,10 +641,10 @@ fn what_flux_was_asked_and_who_suspended_it_is_read_from_the_object() {
     desk.see(&object);
     let look = desk.look();
     assert_eq!(look.waves[0].nudges[0].requested.as_deref(), Some("now"));
-    assert!(look.waves[0].nudges[0].unanswered && look.waves[0].ready == 0);
+    assert!(look.waves[0].unanswered == 1 && look.waves[0].ready == 0);
     object["status"]["lastHandledReconcileAt"] = json!("now");
     desk.see(&object);
-    assert!(!desk.look().waves[0].nudges[0].unanswered && desk.look().waves[0].ready == 1);
+    assert!(desk.look().waves[0].unanswered == 0 && desk.look().waves[0].ready == 1);
     assert!(!look.waves[1].gates[0].held);
     for (manager, held) in [("kubectl", false), (OPERATOR, true)] {
         let fields = json!({ "f:spec": { "f:suspend": {} } });
@@ -577,6 +652,48 @@ fn what_flux_was_asked_and_who_suspended_it_is_read_from_the_object() {
         desk.see(&object);
         assert_eq!(desk.look().waves[1].gates[0].held, held, "suspended by {manager}");
     }
+}
+
+#[test]
+fn of_members_that_were_asked_the_same_the_first_are_told_and_of_the_others_each() {
+    let member = |number: usize| {
+        format!(
+            "{{ ref: {{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k{number:03} }} }}"
+        )
+    };
+    let members: Vec<String> = (0..150).map(member).collect();
+    let mut desk = Desk::with(&format!("[{{ name: flux, members: [{}] }}]", members.join(", ")));
+    let kustomization = |number: usize, asked: &str| {
+        let mut object = widget(&format!("k{number:03}"), "True");
+        (object["apiVersion"], object["kind"]) = (json!("kustomize.toolkit.fluxcd.io/v1"), json!("Kustomization"));
+        object["metadata"]["annotations"] = json!({ FLUX_REQUEST: asked });
+        object
+    };
+    for number in 0..150 {
+        desk.see(&kustomization(number, "before"));
+    }
+    let now = desk.now.to_string();
+    // One is asked and refuses; one is asked, and one is gone.
+    let (object, reason) = ("Kustomization shop/k000".to_owned(), RefusalReason::Forbidden);
+    desk.index.refused(&"p".into(), &Refusal { object, reason, message: "It is forbidden.".to_owned() });
+    desk.see(&kustomization(149, &now));
+    desk.lose(&kustomization(1, "before"));
+    let nudges = desk.look().waves.remove(0).nudges;
+    let told = |number: usize| {
+        let nudge = &nudges[number];
+        (nudge.target.name.as_str(), nudge.requested.as_deref().unwrap_or_default(), nudge.refused_at.is_some())
+    };
+    assert_eq!((told(0), told(1)), (("k000", "before", true), ("k002", "before", false)));
+    assert_eq!((nudges.len(), told(101)), (102, ("k149", now.as_str(), false)));
+    // All are asked: one group is left.
+    for number in 0..150 {
+        desk.see(&kustomization(number, &now));
+    }
+    let nudges = desk.look().waves.remove(0).nudges;
+    assert!(nudges.len() == 100 && nudges.iter().all(|nudge| nudge.requested.as_deref() == Some(&now)));
+    let asking = Asking { asked_since: &[Some(desk.now)], ..desk.asking() };
+    let known = desk.index.look(&"p".into(), &asking).waves.remove(0).nudges;
+    assert_eq!(known.len(), 1, "one stands for all");
 }
 
 #[test]
@@ -623,7 +740,7 @@ fn what_may_not_go_is_told_apart_from_what_may_and_hides_nothing_of_it() {
         desk.see(&object);
     }
     let told = |confirmed: &[_]| {
-        let look = desk.index.look(&"p".into(), false, 2, confirmed);
+        let look = desk.index.look(&"p".into(), &Asking { everything: false, most: 2, confirmed, ..desk.asking() });
         let names = |seen: &[OwnedSeen]| seen.iter().map(|seen| seen.target.name.clone()).collect::<Vec<_>>().join(" ");
         (names(&look.orphans), look.orphan_count, names(&look.kept), look.kept_count)
     };
@@ -710,7 +827,7 @@ fn after_a_restart_a_job_that_the_status_calls_complete_is_done() {
     let mut interest = desk.interest("p", JOBS);
     let done = ["maps", "theirs", "asked"].map(|wave| (wave.to_owned(), "Job shop/j".to_owned()));
     interest.completed = BTreeSet::from(done);
-    desk.index.subscribe(&"p".into(), Arc::new(interest), &desk.running, desk.now);
+    desk.index.subscribe(&"p".into(), Arc::new(interest), &desk.written, desk.now);
     assert_eq!(desk.ready(), [false; 3], "nobody has looked yet");
     desk.sync("p");
     assert_eq!(desk.ready(), [true; 3]);

@@ -1,6 +1,6 @@
 //! A plan taken apart into items, before anyone asked the API server which kinds it has.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -18,8 +18,11 @@ use crate::expression::Expression;
 /// A Job's name is a label of its pods.
 const LONGEST_JOB_NAME: usize = 63;
 
-/// What the ConfigMaps that a plan names hold, by namespace and name. None: there is no such ConfigMap.
-pub type Sources = BTreeMap<(String, String), Option<BTreeMap<String, String>>>;
+/// What a ConfigMap holds; none: there is none.
+pub type Source = Option<Arc<BTreeMap<String, String>>>;
+
+/// What the ConfigMaps that a plan names hold, by namespace and name.
+pub type Sources = BTreeMap<(String, String), Source>;
 
 /// A plan taken apart.
 #[derive(Debug, Default)]
@@ -44,7 +47,7 @@ pub struct DraftWave {
     /// Why it cannot be carried out, if it cannot.
     pub problem: Option<String>,
     /// Its manifests, where they are to be kept for a time when they are needed again.
-    pub to_keep: Option<String>,
+    pub to_keep: Option<Arc<String>>,
 }
 
 /// One object, or one choice of objects, that must be ready.
@@ -115,11 +118,10 @@ pub fn draft(spec: &WavePlanSpec, sources: &Sources) -> Draft {
 }
 
 /// Takes a plan apart in which some waves have other manifests than the spec says: those by their names.
-pub fn draft_with(spec: &WavePlanSpec, sources: &Sources, instead: &BTreeMap<String, String>) -> Draft {
+pub fn draft_with(spec: &WavePlanSpec, sources: &Sources, instead: &BTreeMap<String, Arc<String>>) -> Draft {
     let revision = revision(spec, sources);
-    let one = |wave: &Wave| wave_of(wave, sources, &revision, instead.get(&wave.name).map(String::as_str));
-    let mut waves: Vec<DraftWave> = spec.waves.iter().map(one).collect();
-    refuse_doubles(&mut waves);
+    let one = |wave: &Wave| wave_of(wave, sources, &revision, instead.get(&wave.name).map(|text| text.as_str()));
+    let waves: Vec<DraftWave> = spec.waves.iter().map(one).collect();
     let items = waves.iter().flat_map(|wave| &wave.items);
     let kinds = items.map(|item| (item.api_version.clone(), item.kind.clone())).collect();
     Draft { waves, kinds, revision }
@@ -142,7 +144,7 @@ fn wave_of(wave: &Wave, sources: &Sources, revision: &str, instead: Option<&str>
                 "its manifests are too large to be kept for onFailure: Rollback; spread them over several waves";
             draft.problem = Some(words.to_owned());
         }
-        draft.to_keep = Some(text).filter(|text| !text.is_empty());
+        draft.to_keep = Some(text).filter(|text| !text.is_empty()).map(Arc::new);
     }
     draft
 }
@@ -281,7 +283,7 @@ fn texts(manifests: &Manifests, sources: &Sources) -> Result<Vec<(String, String
 
 fn from_config_map(reference: &ConfigMapKey, sources: &Sources) -> Result<Vec<(String, String)>, String> {
     let ConfigMapKey { namespace, name, key } = reference;
-    let found = sources.get(&(namespace.clone(), name.clone())).and_then(Option::as_ref);
+    let found = sources.get(&(namespace.clone(), name.clone())).and_then(Option::as_deref);
     let data = found.ok_or_else(|| format!("there is no ConfigMap {namespace}/{name}"))?;
     match key {
         None => Ok(data
@@ -332,34 +334,11 @@ fn names_the_same(one: &DraftItem, other: &DraftItem) -> bool {
     }
 }
 
-/// An object that two waves apply would change hands at every look.
-fn refuse_doubles(waves: &mut [DraftWave]) {
-    let mut first: HashMap<(String, String, Option<String>, String), String> = HashMap::new();
-    for wave in waves {
-        for item in &wave.items {
-            let (DraftTask::Apply(_), DraftSubject::Named { namespace, name }) = (&item.task, &item.subject) else {
-                continue;
-            };
-            let group = item.api_version.split_once('/').map_or("", |(group, _)| group);
-            let id = (group.to_owned(), item.kind.clone(), namespace.clone(), name.clone());
-            if let Some(other) = first.insert(id, wave.name.clone()) {
-                let words = namespace.as_deref().map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
-                let where_else =
-                    if other == wave.name { "twice here".to_owned() } else { format!("in wave {other}, too") };
-                wave.problem = Some(format!("{} {words} is {where_else}; remove it from one place", item.kind));
-            }
-        }
-        if wave.problem.is_some() {
-            wave.items.clear();
-        }
-    }
-}
-
 /// A digest of the spec and of what its sources hold.
 pub fn revision(spec: &WavePlanSpec, sources: &Sources) -> String {
     let mut digest = Sha256::new();
     let timeouts: Vec<String> = spec.waves.iter().map(|wave| spec.timeout_of(wave).to_string()).collect();
-    let sources: Vec<_> = sources.iter().collect();
+    let sources: Vec<_> = sources.iter().map(|(name, source)| (name, source.as_deref())).collect();
     // Neither has a part that is no JSON.
     digest.update(serde_json::to_vec(&(&spec.waves, timeouts, sources)).unwrap_or_default());
     let digest = digest.finalize();
@@ -385,7 +364,7 @@ mod tests {
             (("core".to_owned(), "gone".to_owned()), None),
             (
                 ("core".to_owned(), "there".to_owned()),
-                Some(BTreeMap::from([("a.yaml".to_owned(), "kind: Pod".to_owned())])),
+                Some(Arc::new(BTreeMap::from([("a.yaml".to_owned(), "kind: Pod".to_owned())]))),
             ),
         ]);
         for (wave, words) in [
@@ -412,17 +391,6 @@ mod tests {
             assert!(found.contains(words), "{wave}: {found}");
             assert_eq!(draft(&spec(&yaml), &sources).waves[1].items.len(), 1);
         }
-    }
-
-    #[test]
-    fn an_object_in_two_waves_is_refused_in_the_second() {
-        let wave = |name: &str| {
-            format!(
-                "- name: {name}\n  members: [{{manifests: {{inline: '{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: n}}}}'}}}}]\n"
-            )
-        };
-        let found = problem(&format!("waves:\n{}{}", wave("one"), wave("two")), &Sources::new());
-        assert_eq!(found, "ConfigMap n/a is in wave one, too; remove it from one place");
     }
 
     #[test]
@@ -474,7 +442,7 @@ mod tests {
         let source = |text: &str| {
             Sources::from([(
                 ("n".to_owned(), "c".to_owned()),
-                Some(BTreeMap::from([("k".to_owned(), text.to_owned())])),
+                Some(Arc::new(BTreeMap::from([("k".to_owned(), text.to_owned())]))),
             )])
         };
         let one = draft(&spec(yaml), &source("x")).revision;

@@ -1,13 +1,23 @@
 //! Restarts and crashes: nothing is done twice, nothing is left undone.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
+
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::DeleteParams;
-use kube::{Api, ResourceExt};
-use opcore_testing::crashing::{CUTS, crash_at};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use opcore_testing::crashing::crash_at;
+use opcore_testing::proxy::Fate;
 use opcore_testing::running::Running;
 use sandbox::{Options, Sandbox, results};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
-use crate::stage::{PATIENCE, Stage, eventually, gone, map, start};
+use crate::stage::{NAME, PATIENCE, Stage, eventually, gone, is_held, map, reconciled, start};
 
 #[tokio::test]
 async fn a_restart_on_a_converged_cluster_writes_nothing() {
@@ -100,62 +110,214 @@ async fn a_job_that_clears_itself_away_runs_once_in_a_rollout_whoever_restarts()
     running.stop().await;
 }
 
-/// Two waves, and something to prune: what the first round applies and the second does not.
-fn plan(stage: &Stage, round: &str) -> String {
+/// Two waves with all that a plan writes: in the first a Job as a hook, ConfigMaps, a Deployment, and a member that is
+/// nudged; in the last a member that is gated until it starts. The next round brings one ConfigMap, changes the Deployment,
+/// and prunes the other ConfigMap and the Job of the round before.
+fn plan(round: u8) -> String {
+    let of_flux = |name: &str, mode: &str| {
+        format!(
+            "{{ref: {{apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: NS, name: {name}}}, mode: {mode}}}"
+        )
+    };
+    let template = "template: {metadata: {labels: {app: web}}, spec: {restartPolicy: POLICY, containers: [{name: c, image: none}]}}";
+    // Without a node it is ready as long as it is suspended.
+    let job = format!(
+        "{{namespace: NS, inline: '{{apiVersion: batch/v1, kind: Job, metadata: {{name: migrate}}, spec: {{suspend: true, backoffLimit: {round}, {}}}}}'}}",
+        template.replace("POLICY", "Never")
+    );
+    let deployment = format!(
+        "{{manifests: {{namespace: NS, inline: '{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{replicas: 0, minReadySeconds: {round}, selector: {{matchLabels: {{app: web}}}}, {}}}}}'}}}}",
+        template.replace("POLICY", "Always")
+    );
     format!(
-        "waves: [{{name: first, members: [{}, {}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}]}}]",
+        "waves: [{{name: first, hooks: {{before: {job}}}, members: [{}, {}, {deployment}, {}]}}, \
+         {{name: last, dependsOn: [{{wave: first}}], members: [{}, {}]}}]",
         map(&format!("a{round}")),
         map("kept"),
-        map("z")
+        of_flux("nudged", "Nudge"),
+        map("z"),
+        of_flux("gated", "Gate"),
     )
-    .replace("NS", &stage.namespace)
+}
+
+/// What is in the namespace of a test: each object in words with what people write in it, and its UID. The names of the
+/// namespace and of the rollout are left out.
+async fn state(stage: &Stage) -> BTreeMap<String, String> {
+    let ours = ListParams::default().labels(&format!("opcore.dev/operator={NAME}"));
+    let mut found = BTreeMap::new();
+    let mut add = |kind: &str, name: &str, content: &Value, object: &ObjectMeta| {
+        let mut words = format!("{kind} {name} {content}").replace(&stage.namespace, "NS");
+        while found.contains_key(&words) {
+            words.push_str(", and another");
+        }
+        found.insert(words, object.uid.clone().unwrap_or_default());
+    };
+    for map in stage.maps().list(&ours).await.unwrap() {
+        add("ConfigMap", &map.name_any(), &json!(map.data), &map.metadata);
+    }
+    for web in stage.of::<Deployment>().list(&ours).await.unwrap() {
+        add("Deployment", &web.name_any(), &json!(web.spec), &web.metadata);
+    }
+    for job in stage.of::<Job>().list(&ours).await.unwrap() {
+        let name = job.name_any();
+        let spec = job.spec.as_ref().unwrap();
+        add(
+            "Job",
+            name.rsplit_once('-').unwrap().0,
+            &json!([spec.suspend, spec.backoff_limit, spec.template.spec]),
+            &job.metadata,
+        );
+    }
+    for kustomization in stage.kustomizations().await.list(&ListParams::default()).await.unwrap() {
+        let nudged = kustomization.annotations().contains_key("reconcile.fluxcd.io/requestedAt");
+        let content = json!([kustomization.data["spec"], { "nudged": nudged }]);
+        add("Kustomization", &kustomization.name_any(), &content, &kustomization.metadata);
+    }
+    found
+}
+
+fn words(state: &BTreeMap<String, String>) -> Vec<&String> {
+    state.keys().collect()
+}
+
+/// Waits until the namespace of a test holds exactly this.
+async fn until_it_is(stage: &Stage, expected: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let settled = async {
+        loop {
+            let now = state(stage).await;
+            if words(&now) == words(expected) {
+                return now;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let settled = tokio::time::timeout(PATIENCE, settled).await;
+    if let Ok(now) = settled { now } else { panic!("{:#?} is not {:#?}", state(stage).await, expected) }
+}
+
+/// Of what was there before and is there now, nothing was made anew.
+fn is_the_same(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> bool {
+    now.iter().all(|(words, uid)| before.get(words).is_none_or(|before| before == uid))
+}
+
+/// Plays Flux: reconciles what is not suspended, and when it is asked to.
+struct Flux(JoinHandle<()>);
+
+impl Flux {
+    fn start(all: Api<DynamicObject>, client: Client) -> Self {
+        Self(tokio::spawn(async move {
+            let mut seen = pin!(watcher(all, watcher::Config::default()).default_backoff().applied_objects());
+            while let Some(seen) = seen.next().await {
+                let Ok(seen) = seen else { continue };
+                let (status, asked) = (&seen.data["status"], seen.annotations().get("reconcile.fluxcd.io/requestedAt"));
+                let ready = json!({ "type": "Ready", "status": "True", "reason": "ReconciliationSucceeded" });
+                let wanted = json!({
+                    "observedGeneration": seen.metadata.generation, "lastHandledReconcileAt": asked, "conditions": [ready],
+                });
+                if is_held(&seen) || *status == wanted {
+                    continue;
+                }
+                let gvk = GroupVersionKind::gvk("kustomize.toolkit.fluxcd.io", "v1", "Kustomization");
+                let (namespace, resource) = (seen.namespace().unwrap(), ApiResource::from_gvk(&gvk));
+                let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+                // It may be gone by now.
+                let patch = Patch::Merge(json!({ "status": wanted }));
+                let _ = api.patch_status(&seen.name_any(), &PatchParams::default(), &patch).await;
+            }
+        }))
+    }
+}
+
+impl Drop for Flux {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A namespace with what others make in it.
+async fn prepared(sandbox: &Sandbox) -> Stage {
+    let stage = Stage::on(sandbox, "crash").await;
+    let kustomizations = stage.kustomizations().await;
+    for name in ["nudged", "gated"] {
+        reconciled(&kustomizations, name).await;
+    }
+    stage
+}
+
+/// What the two rounds, and the end of the plan, lead to without a crash.
+async fn expected(sandbox: &Sandbox) -> [BTreeMap<String, String>; 3] {
+    let stage = prepared(sandbox).await;
+    let running = start(stage.config.clone());
+    let mut expected = Vec::new();
+    for round in [1, 2] {
+        stage.plan(&plan(round)).await;
+        stage.ready().await;
+        let pruned = async {
+            while state(&stage).await.len() != 7 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, pruned).await.expect("four ConfigMaps and others less what is pruned");
+        expected.push(state(&stage).await);
+    }
+    stage.delete().await;
+    expected.push(state(&stage).await);
+    running.stop().await;
+    expected.try_into().unwrap()
+}
+
+/// Crashes at each write of two rollouts and of the teardown. Answers how many writes were cut.
+async fn crash_at_each_write(cut: Fate) -> usize {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let (client, stage) = (sandbox.client().await.unwrap(), prepared(&sandbox).await);
+    let gvk = GroupVersionKind::gvk("kustomize.toolkit.fluxcd.io", "v1", "Kustomization");
+    let _flux = Flux::start(Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk)), client);
+    drop(stage);
+    let [first, second, nothing] = expected(&sandbox).await;
+    let mut cuts = 0;
+    for n in 1.. {
+        let stage = prepared(&sandbox).await;
+        let plans = stage.plans();
+        let mut cut_short = Vec::new();
+        for (round, expected) in [(1, &first), (2, &second)] {
+            stage.plan(&plan(round)).await;
+            let before = state(&stage).await;
+            let done = async {
+                stage.ready().await;
+                until_it_is(&stage, expected).await;
+            };
+            cut_short.push(Box::pin(crash_at(&stage.client, n, cut, start, done)).await);
+            let left = state(&stage).await;
+            let running = start(stage.config.clone());
+            stage.ready().await;
+            let now = until_it_is(&stage, expected).await;
+            assert!(is_the_same(&before, &now) && is_the_same(&left, &now), "{cut:?} {n}: {left:#?} {now:#?}");
+            running.stop().await;
+        }
+        let uid = plans.get(&stage.name()).await.unwrap().uid().unwrap();
+        plans.delete(&stage.name(), &DeleteParams::default()).await.unwrap();
+        cut_short.push(crash_at(&stage.client, n, cut, start, gone(&plans, &stage.name(), &uid)).await);
+        let running = start(stage.config.clone());
+        gone(&plans, &stage.name(), &uid).await;
+        assert_eq!(words(&state(&stage).await), words(&nothing), "{cut:?} {n}");
+        running.stop().await;
+        let crashed = cut_short.iter().filter(|crashed| **crashed).count();
+        if crashed == 0 {
+            break;
+        }
+        cuts += crashed;
+    }
+    cuts
 }
 
 #[tokio::test]
-async fn a_crash_at_any_write_of_a_rollout_and_of_a_teardown_ends_in_the_same_state() {
-    let sandbox = Sandbox::start(Options::default()).await.unwrap();
-    for cut in CUTS {
-        let mut cuts = 0;
-        for n in 1.. {
-            let stage = Stage::on(&sandbox, "crash").await;
-            stage.plan(&plan(&stage, "1")).await;
-            let crashed = crash_at(&stage.client, n, cut, start, async { drop(stage.ready().await) }).await;
-            let running = start(stage.config.clone());
-            stage.ready().await;
-            assert_eq!(stage.applied().await, ["a1", "kept", "z"], "{cut:?} {n}");
-            running.stop().await;
+async fn a_crash_before_any_write_of_a_rollout_and_of_a_teardown_ends_in_the_same_state() {
+    let cuts = Box::pin(crash_at_each_write(Fate::LoseRequest)).await;
+    assert!(cuts > 25, "only {cuts} writes were cut");
+}
 
-            // The next rollout brings one object and prunes another.
-            stage.plan(&plan(&stage, "2")).await;
-            let pruned = async {
-                stage.ready().await;
-                while stage.applied().await != ["a2", "kept", "z"] {
-                    tokio::task::yield_now().await;
-                }
-            };
-            let crashed_again = crash_at(&stage.client, n, cut, start, pruned).await;
-            let running = start(stage.config.clone());
-            let uid = stage.ready().await.uid().unwrap();
-            let settled = async {
-                while stage.applied().await != ["a2", "kept", "z"] {
-                    tokio::task::yield_now().await;
-                }
-            };
-            tokio::time::timeout(PATIENCE, settled).await.expect("the second rollout ends as it would without a crash");
-            running.stop().await;
-
-            stage.plans().delete(&stage.name(), &DeleteParams::default()).await.unwrap();
-            let plans = stage.plans();
-            let crashed_at_last = crash_at(&stage.client, n, cut, start, gone(&plans, &stage.name(), &uid)).await;
-            let running = start(stage.config.clone());
-            gone(&plans, &stage.name(), &uid).await;
-            assert_eq!(stage.applied().await, [""; 0], "{cut:?} {n}");
-            running.stop().await;
-            if !(crashed || crashed_again || crashed_at_last) {
-                break;
-            }
-            cuts += usize::from(crashed) + usize::from(crashed_again) + usize::from(crashed_at_last);
-        }
-        assert!(cuts > 15, "only {cuts} writes were cut");
-    }
+#[tokio::test]
+async fn a_crash_after_any_write_of_a_rollout_and_of_a_teardown_ends_in_the_same_state() {
+    let cuts = Box::pin(crash_at_each_write(Fate::LoseAnswer)).await;
+    assert!(cuts > 25, "only {cuts} writes were cut");
 }

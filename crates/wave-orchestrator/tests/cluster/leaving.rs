@@ -1,12 +1,14 @@
 //! What goes and what stays: pruning, and the end of a plan.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use opcore_testing::wait::install;
 use serde_json::json;
-use wave_orchestrator::api::v1alpha1::WavePhase;
+use wave_orchestrator::api::v1alpha1::{WavePhase, WavePlan};
 
-use crate::stage::{Stage, eventually, gone, map};
+use crate::stage::{Stage, eventually, gone, map, wave};
 
 const CLAIM: &str = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Mi}}}}'}}";
 
@@ -102,6 +104,52 @@ async fn a_plan_is_taken_down_in_reverse_order() {
     stage.maps().patch("b", &PatchParams::default(), &Patch::Merge(&hold(json!(null)))).await.unwrap();
     gone(&stage.plans(), &stage.name(), &plan.uid().unwrap()).await;
     assert_eq!(stage.applied().await, [""; 0]);
+}
+
+/// The definition of a kind, served in these versions.
+fn definition(group: &str, versions: &[&str]) -> CustomResourceDefinition {
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let version = |name: &&str| {
+        let served = versions.contains(name);
+        json!({ "name": name, "served": served, "storage": *name == "v1", "schema": schema })
+    };
+    let versions: Vec<_> = ["v1beta1", "v1"].iter().map(version).collect();
+    serde_json::from_value(json!({
+        "metadata": { "name": format!("things.{group}") },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": { "kind": "Thing", "plural": "things", "singular": "thing" },
+            "versions": versions,
+        },
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn what_was_applied_in_a_version_that_is_served_no_more_goes_with_its_plan() {
+    let stage = Stage::new("versions").await;
+    let group = format!("{}.example.io", stage.namespace);
+    install(&stage.client, &definition(&group, &["v1beta1", "v1"])).await;
+    let thing = |version: &str, name: &str| {
+        format!(
+            "{{manifests: {{namespace: NS, inline: '{{apiVersion: {group}/{version}, kind: Thing, metadata: {{name: {name}}}}}'}}}}"
+        )
+    };
+    stage.plan(&one_wave(&[thing("v1beta1", "moved"), thing("v1beta1", "stayed")])).await;
+    stage.ready().await;
+    // One of them goes on to the new version, and the old one is no longer served.
+    stage.plan(&one_wave(&[thing("v1", "moved"), thing("v1beta1", "stayed")])).await;
+    stage.ready().await;
+    install(&stage.client, &definition(&group, &["v1"])).await;
+    let lost = |plan: &WavePlan| {
+        wave(plan, "one").is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.reason == "KindNotServed"))
+    };
+    stage.until("one that misses the old version", lost).await;
+    stage.delete().await;
+    let things = stage.dynamic(&format!("{group}/v1"), "Thing", "things");
+    let left: Vec<String> =
+        things.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+    assert_eq!(left, [""; 0]);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod admitting;
 mod applying;
 mod crashing;
 mod failing;
+mod gating;
 mod leaving;
 mod permitting;
 mod stage;

@@ -80,6 +80,8 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
     stage.until("one that lacks a right", lacks("list and watch secrets in rights-")).await;
     let told = stage.until("one that names the value", lacks("(value rbac.read of the chart) is missing")).await;
     assert_eq!(words(&told).0, "Forbidden");
+    // To take down what it never made it needs no right.
+    stage.delete().await;
     let secret = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: Secret, metadata: {name: key}}'}}";
     stage.plan(&format!("waves: [{{name: one, members: [{secret}]}}]")).await;
     stage.until("one that names the value", lacks("list and watch secrets (value rbac.apply of the chart)")).await;

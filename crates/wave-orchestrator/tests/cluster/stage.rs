@@ -87,6 +87,28 @@ impl Stage {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
+    /// Kustomizations, on a control plane without Flux: the test plays it.
+    pub async fn kustomizations(&self) -> Api<DynamicObject> {
+        let (group, kind) = ("kustomize.toolkit.fluxcd.io", "Kustomization");
+        let suspend = json!({ "suspend": { "type": "boolean" } });
+        let fields = json!({ "type": "object", "properties": suspend, "x-kubernetes-preserve-unknown-fields": true });
+        let status = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let schema = json!({ "type": "object", "properties": { "spec": fields, "status": status } });
+        let definition = json!({
+            "metadata": { "name": format!("kustomizations.{group}") },
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": { "kind": kind, "plural": "kustomizations", "singular": "kustomization" },
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                    "schema": { "openAPIV3Schema": schema },
+                }],
+            },
+        });
+        opcore_testing::wait::install(&self.client, &serde_json::from_value(definition).unwrap()).await;
+        self.dynamic(&format!("{group}/v1"), kind, "kustomizations")
+    }
+
     /// The name of this test's plan: plans are in no namespace.
     pub fn name(&self) -> String {
         self.namespace.clone()
@@ -200,6 +222,24 @@ pub fn words(plan: &WavePlan) -> (String, String) {
     let status = plan.status.as_ref().unwrap();
     let ready = opcore::conditions::find(&status.conditions, "Ready").unwrap();
     (ready.reason.clone(), ready.message.clone())
+}
+
+/// A Kustomization that Flux has reconciled.
+pub async fn reconciled(api: &Api<DynamicObject>, name: &str) -> DynamicObject {
+    let (api_version, kind) = ("kustomize.toolkit.fluxcd.io/v1", "Kustomization");
+    let object = json!({
+        "apiVersion": api_version, "kind": kind, "metadata": { "name": name }, "spec": { "path": "./" },
+    });
+    let params = PatchParams::apply("tests");
+    let made = api.patch(name, &params, &Patch::Apply(&object)).await.unwrap();
+    let ready = json!({ "type": "Ready", "status": "True", "reason": "ReconciliationSucceeded" });
+    let status = json!({ "status": { "observedGeneration": made.metadata.generation, "conditions": [ready] } });
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap()
+}
+
+/// Whether it is suspended.
+pub fn is_held(kustomization: &DynamicObject) -> bool {
+    kustomization.data["spec"]["suspend"] == true
 }
 
 /// A member that applies one ConfigMap.

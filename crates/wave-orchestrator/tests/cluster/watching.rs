@@ -60,8 +60,8 @@ async fn a_watch_is_open_as_long_as_a_plan_wants_it() {
     let live = Live::new(&context(NAME, stage.config.clone(), &[], Settings::default(), stopping));
     let (one, two): (PlanName, PlanName) = ("one".into(), "two".into());
     let scopes = |namespaces: &[&str]| namespaces.iter().map(|name| ScopeId::of_config_maps(name)).collect();
-    assert_eq!(live.watch(&one, &scopes(&["a", "b"])).await, [""; 0]);
-    assert_eq!(live.watch(&two, &scopes(&["b"])).await, [""; 0]);
+    assert_eq!(live.watch(&one, &scopes(&["a", "b"])).await, []);
+    assert_eq!(live.watch(&two, &scopes(&["b"])).await, []);
     assert_eq!(live.watching(), scopes(&["a", "b"]));
     live.watch(&one, &scopes(&["c"])).await;
     assert_eq!(live.watching(), scopes(&["b", "c"]), "nobody wants a, and one still wants b");

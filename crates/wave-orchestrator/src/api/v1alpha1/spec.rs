@@ -320,7 +320,8 @@ pub enum Mode {
     Observe,
     /// It is asked to reconcile the moment the wave starts, instead of at its next interval.
     Nudge,
-    /// It is suspended until the wave starts: the plan manages its `spec.suspend`, and gives it back when it is deleted.
+    /// It is suspended until the wave starts: the plan manages its `spec.suspend`, and gives it back then, when the member
+    /// is no longer gated, and when the plan is deleted.
     Gate,
 }
 

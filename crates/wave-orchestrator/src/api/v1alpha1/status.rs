@@ -42,6 +42,10 @@ pub struct WavePlanStatus {
     /// `opcore.dev/owner-uid` with the plan's UID. A kind is recorded here before its first object is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inventory: Vec<InventoryKind>,
+    /// The objects that the plan holds suspended (mode `Gate`), or is about to. An object is recorded here before it is
+    /// suspended, and until it is given back, whatever becomes of the spec meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<HeldObject>,
     /// What is to be pruned and is not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prune_held: Option<String>,
@@ -289,6 +293,21 @@ pub struct InventoryKind {
     pub kind: String,
     /// How many objects there are.
     pub count: i64,
+}
+
+/// An object that the plan holds suspended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldObject {
+    /// For example `kustomize.toolkit.fluxcd.io/v1`.
+    pub api_version: String,
+    /// For example `Kustomization`.
+    pub kind: String,
+    /// None for kinds without namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
 }
 
 /// Requests by annotation that were carried out, as they were written.

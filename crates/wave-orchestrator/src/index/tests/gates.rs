@@ -1,0 +1,72 @@
+//! What a plan is recorded to hold is known, whatever its waves say.
+
+use super::*;
+use crate::api::v1alpha1::HeldObject;
+
+/// The Kustomization `k`, suspended by this manager.
+fn suspended_by(manager: &str) -> Value {
+    let mut object = widget("k", "True");
+    (object["apiVersion"], object["kind"]) = (json!("kustomize.toolkit.fluxcd.io/v1"), json!("Kustomization"));
+    object["spec"] = json!({ "suspend": true });
+    let fields = json!({ "f:spec": { "f:suspend": {} } });
+    object["metadata"]["managedFields"] = json!([{ "manager": manager, "operation": "Apply", "fieldsV1": fields }]);
+    object
+}
+
+const GATED: &str = "{ ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k }, mode: Gate }";
+
+/// A plan that is recorded to hold the Kustomization `k`.
+fn subscribe_holder(desk: &mut Desk, name: &str, waves: &str) {
+    let mut interest = desk.interest(name, waves);
+    let held = HeldObject {
+        api_version: "kustomize.toolkit.fluxcd.io/v1".to_owned(),
+        kind: "Kustomization".to_owned(),
+        namespace: Some("shop".to_owned()),
+        name: "k".to_owned(),
+    };
+    let forgotten = interest.forgotten(&[held]);
+    interest.hold(&forgotten, &desk.served);
+    desk.index.subscribe(&name.into(), Arc::new(interest), &BTreeSet::new(), desk.now);
+}
+
+#[test]
+fn what_is_held_is_known_although_no_wave_gates_it_any_more() {
+    let broken = format!("[{{ name: bad, members: [{GATED}, {{ manifests: {{ inline: 'a: [1' }} }}] }}]");
+    for waves in
+        [PLAN.to_owned(), broken, format!("[{{ name: other, members: [{}] }}]", GATED.replace("Gate", "Nudge"))]
+    {
+        let mut desk = Desk::new();
+        subscribe_holder(&mut desk, "p", &waves);
+        assert!(!desk.look().complete, "nobody has looked at it yet");
+        desk.sync("p");
+        assert_eq!(desk.see(&suspended_by(OPERATOR)), wakes(&["p"]), "{waves}");
+        let held = desk.look().held;
+        assert!(held.len() == 1 && held[0].held && held[0].target.uid == "uid-of-k", "{held:?}");
+        assert_eq!(desk.see(&suspended_by("kubectl")), wakes(&["p"]));
+        assert!(!desk.look().held[0].held, "what others suspended is not ours to give back");
+    }
+}
+
+#[test]
+fn what_a_wave_gates_or_applies_is_left_to_the_wave() {
+    let mut desk = Desk::new();
+    let applied = "{ manifests: { inline: '{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: { namespace: shop, name: k } }' } }";
+    for member in [GATED, applied] {
+        subscribe_holder(&mut desk, "p", &format!("[{{ name: a, members: [{member}] }}]"));
+        desk.see(&suspended_by(OPERATOR));
+        assert_eq!(desk.look().held.len(), 0, "{member}");
+    }
+}
+
+#[test]
+fn what_another_plan_gates_by_now_is_not_given_back() {
+    let mut desk = Desk::new();
+    subscribe_holder(&mut desk, "p", PLAN);
+    desk.see(&suspended_by(OPERATOR));
+    assert_eq!(desk.look().held.len(), 1);
+    desk.subscribe("q", &format!("[{{ name: a, members: [{GATED}] }}]"));
+    assert_eq!(desk.look().held.len(), 0);
+    // One that has forgotten it, too, does not keep it.
+    subscribe_holder(&mut desk, "q", PLAN);
+    assert_eq!(desk.look().held.len(), 1);
+}
