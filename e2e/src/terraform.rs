@@ -27,9 +27,18 @@ pub const CHART: &str = "charts/terraform-runner-operator";
 
 /// Installs it with these values beside those for its images, and waits until it works.
 pub async fn install(stage: &Stage, values: Value) -> anyhow::Result<Release> {
-    let mut values = stage.with_image(OPERATOR, values).await?;
     let runner = stage.image(RUNNER).await?;
-    values["runner"]["image"] = json!({ "repository": runner.repository, "tag": runner.tag, "pullPolicy": "Never" });
+    install_with(stage, values, &runner.repository, &runner.tag).await
+}
+
+/// Installs it alone, where nobody has built OpenTofu: the image of its runner is not there, so that no run starts.
+pub async fn install_without_runner(stage: &Stage) -> anyhow::Result<Release> {
+    install_with(stage, json!({}), "localhost/nobody/tf-runner", "none").await
+}
+
+async fn install_with(stage: &Stage, values: Value, runner: &str, tag: &str) -> anyhow::Result<Release> {
+    let mut values = stage.with_image(OPERATOR, values).await?;
+    values["runner"]["image"] = json!({ "repository": runner, "tag": tag, "pullPolicy": "Never" });
     stage.install(OPERATOR, CHART, &values).await
 }
 

@@ -1,7 +1,7 @@
 //! A chart installs where the restricted Pod Security Standard is enforced, and its operator does its job.
 
 use anyhow::ensure;
-use e2e::{PATIENCE, gone, notebook, scenario, until, waves};
+use e2e::{PATIENCE, gone, notebook, scenario, terraform, until, waves};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
@@ -41,6 +41,22 @@ async fn the_wave_orchestrator_installs_alone_and_rolls_out_a_plan() -> anyhow::
         waves::plans(stage).delete(&name, &DeleteParams::default()).await?;
         gone(&waves::plans(stage), &name, plan.uid().as_deref(), PATIENCE).await?;
         ensure!(stage.api::<ConfigMap>().get_opt("settings").await?.is_none(), "what it applied outlives its plan");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_terraform_runner_operator_installs_alone_and_tells_of_a_run_that_cannot_start() -> anyhow::Result<()> {
+    scenario("the_terraform_runner_operator_installs_alone_and_tells_of_a_run_that_cannot_start", async |stage| {
+        terraform::install_without_runner(stage).await?;
+        let spec = json!({ "module": { "builtin": "simple" }, "variables": { "length": 8 } });
+        let workspace = terraform::write(stage, "network", spec).await?;
+        let words = terraform::complains(stage, "network", "PodNotStarting").await?;
+        ensure!(words.contains("ErrImageNeverPull"), "{words}");
+        // What never began needs no destroy.
+        let left = terraform::deleted(stage, &workspace).await?;
+        ensure!(left.is_empty(), "it leaves {left:?}");
         Ok(())
     })
     .await
