@@ -102,7 +102,7 @@ async fn an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept(engine
     let (_, report) = pod.play(&order, &bundle).await;
     assert_eq!((report.outcome, report.stage), (Outcome::TimedOut, Stage::Apply));
     assert!(
-        report.diagnostics.iter().any(|said| said.summary == "Applying took longer than 2s"),
+        report.diagnostics.first().is_some_and(|said| said.summary == "Applying took longer than 2s"),
         "{:?}",
         report.diagnostics
     );
@@ -134,7 +134,7 @@ resource "terraform_data" "slow" {
     let (_, report) = pod.play(&order, &bundle).await;
     assert_eq!((report.outcome, report.stage), (Outcome::TimedOut, Stage::Apply));
     assert!(
-        report.diagnostics.iter().any(|said| said.summary == "Destroying took longer than 2s"),
+        report.diagnostics.first().is_some_and(|said| said.summary == "Destroying took longer than 2s"),
         "{:?}",
         report.diagnostics
     );

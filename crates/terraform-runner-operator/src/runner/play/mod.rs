@@ -195,11 +195,11 @@ impl Play {
                     "was stopped"
                 };
                 let detail = format!("{} {how}. Raise spec.timeouts if this is how long it takes.", engine.program);
-                self.say(Severity::Error, &format!("{what} took longer than {allowed}"), Some(&detail));
+                self.say_first(&format!("{what} took longer than {allowed}"), Some(&detail));
                 return Outcome::TimedOut;
             }
             Some(Cause::Interrupted) => {
-                self.say(Severity::Error, &format!("{what} was interrupted: the run was asked to stop"), None);
+                self.say_first(&format!("{what} was interrupted: the run was asked to stop"), None);
                 return Outcome::Interrupted;
             }
             None => {}
@@ -237,6 +237,12 @@ impl Play {
         let said = Diagnostic { severity, summary: told(summary), detail: detail.map(told), ..Diagnostic::default() };
         println!("{}", super::stream::words(&said));
         self.report.diagnostics.push(said);
+    }
+
+    /// Says why Terraform was stopped, before what it says itself of being stopped.
+    fn say_first(&mut self, summary: &str, detail: Option<&str>) {
+        self.say(Severity::Error, summary, detail);
+        self.report.diagnostics.rotate_right(1);
     }
 
     fn fail(&mut self, summary: &str, detail: &str) -> Outcome {
