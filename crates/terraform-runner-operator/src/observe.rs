@@ -18,7 +18,7 @@ use opcore::plan::Target;
 use crate::api::v1alpha1::{LockStatus, TerraformWorkspace, WorkspacePhase};
 use crate::render::{self, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Source};
 use crate::run::names::Names;
-use crate::run::report::{OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
+use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 use crate::store;
 
 /// Everything that was read for a workspace.
@@ -32,6 +32,8 @@ pub struct Seen {
     pub pod: PodSeen,
     /// What the last run told.
     pub report: Option<Report>,
+    /// What a run had begun to make and the state does not have.
+    pub journal: Option<Journal>,
     /// The outputs, as last told.
     pub outputs: Option<OutputValues>,
     /// The Secrets that were made for it.
@@ -158,7 +160,7 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         reading.dependencies(workspace),
     )?;
     let reported = parts.iter().any(|part| part.target.name == reading.names.report());
-    let (report, outputs) = if reported { reading.report().await? } else { (None, None) };
+    let Told { report, journal, outputs } = if reported { reading.report().await? } else { Told::default() };
     let lock = match lease.as_ref().and_then(|lease| lock_seen(lease, now)) {
         Some(mut lock) => {
             let pods = match &pods {
@@ -177,6 +179,7 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         jobs,
         pod: run.map(|run| pod_seen(pods.iter().flatten(), &run.job)).unwrap_or_default(),
         report,
+        journal,
         outputs,
         parts,
         lock,
@@ -193,6 +196,14 @@ struct Reading {
     namespace: String,
     names: Names,
     uid: String,
+}
+
+/// What runs have told.
+#[derive(Default)]
+struct Told {
+    report: Option<Report>,
+    journal: Option<Journal>,
+    outputs: Option<OutputValues>,
 }
 
 #[derive(Default)]
@@ -246,14 +257,15 @@ impl Reading {
         Ok(all.items.iter().map(part_seen).collect())
     }
 
-    async fn report(&self) -> Result<(Option<Report>, Option<OutputValues>), Error> {
+    async fn report(&self) -> Result<Told, Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok((None, None)) };
+        let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok(Told::default()) };
         let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
         // One that cannot be read is none: its run is lost, and says so.
         let report = value(REPORT_KEY).and_then(|bytes| serde_json::from_slice(bytes).ok());
+        let journal = value(JOURNAL_KEY).and_then(|bytes| serde_json::from_slice(bytes).ok());
         let outputs = value(OUTPUTS_KEY).and_then(|bytes| store::report::parse_outputs(bytes).ok());
-        Ok((report, outputs))
+        Ok(Told { report, journal, outputs })
     }
 
     async fn lease(&self) -> Result<Option<Lease>, Error> {

@@ -29,6 +29,8 @@ use crate::watch;
 enum Pass {
     /// As decided; the status says what was refused, if anything was.
     Done { next: Next, refused: bool },
+    /// A write failed; the status says so, if it has to.
+    Failed(Error),
     /// The object is no longer there.
     Gone,
 }
@@ -79,16 +81,10 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
             shared.backoff().succeeded(key);
             (ReconcileResult::Ok, None)
         }
+        Ok(Pass::Failed(error)) => (ReconcileResult::Error, Some(Instant::now() + delay(shared, key, &error))),
         Err(error) => {
-            let class = error.class();
-            shared.context.metrics().error(&Shared::<O>::kind(), class);
             let is_told = is_told(shared, key, &error);
-            let delay = shared.backoff().failed(key).max(error.retry_after());
-            match class {
-                Class::Conflict => tracing::debug!(%error, ?delay, "will look again"),
-                Class::Bug => tracing::error!(%error, ?delay, "will try again"),
-                _ => tracing::warn!(%error, ?delay, "will try again"),
-            }
+            let delay = delay(shared, key, &error);
             if is_told {
                 let told = tokio::time::timeout(deadline, tell_failure(shared, key, &error)).await;
                 if told.is_err() {
@@ -98,6 +94,19 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
             (ReconcileResult::Error, Some(Instant::now() + delay))
         }
     }
+}
+
+/// Counts and logs a failure, and answers how long the object is left alone after it.
+fn delay<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) -> Duration {
+    let class = error.class();
+    shared.context.metrics().error(&Shared::<O>::kind(), class);
+    let delay = shared.backoff().failed(key).max(error.retry_after());
+    match class {
+        Class::Conflict => tracing::debug!(%error, ?delay, "will look again"),
+        Class::Bug => tracing::error!(%error, ?delay, "will try again"),
+        _ => tracing::warn!(%error, ?delay, "will try again"),
+    }
+    delay
 }
 
 async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error> {
@@ -149,7 +158,8 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
         return Err(done.failure.unwrap_or(error));
     }
     told(shared, &about, conditions_before, &status, if releases { &[] } else { &notes }).await;
-    done.whole().map(|done| Pass::Done { next, refused: done.refusal().is_some() })
+    let refused = done.refusal().is_some();
+    Ok(done.failure.map_or(Pass::Done { next, refused }, Pass::Failed))
 }
 
 /// Tells what has become of an object, once it is published: the change of `Ready`, and what was noted beside it.

@@ -6,7 +6,7 @@ use clap::Args;
 use kube::ResourceExt;
 use serde::Serialize;
 use terraform_runner_operator::api::v1alpha1::{
-    Diagnostic, Outcome, Run, Severity, TerraformWorkspace, TerraformWorkspaceStatus,
+    Diagnostic, Outcome, Run, Severity, StageTimes, TerraformWorkspace, TerraformWorkspaceStatus,
 };
 
 use super::Which;
@@ -197,6 +197,14 @@ fn diagnostic_lines(diagnostic: &Diagnostic, paint: Paint) -> Vec<String> {
     [String::new(), first].into_iter().chain(detail.collect::<Vec<_>>()).collect()
 }
 
+/// How long the stages in the pod took: `init 58ms, plan 210ms, apply 1s`.
+fn stages(times: &StageTimes) -> String {
+    let StageTimes { init, plan, apply, outputs } = times;
+    let all = [("init", init), ("plan", plan), ("apply", apply), ("outputs", outputs)];
+    let all: Vec<String> = all.into_iter().filter_map(|(stage, took)| Some(format!("{stage} {}", (*took)?))).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
+}
+
 fn history(status: &TerraformWorkspaceStatus, view: &View) -> Vec<String> {
     let row = |run: &terraform_runner_operator::api::v1alpha1::RunRecord| {
         vec![
@@ -206,10 +214,11 @@ fn history(status: &TerraformWorkspaceStatus, view: &View) -> Vec<String> {
             if run.summary.is_empty() { "-".to_owned() } else { run.summary.clone() },
             ago(run.started_at, view.now),
             age(run.duration.as_duration()),
+            stages(&run.stages),
         ]
     };
     let rows: Vec<Vec<String>> = status.history.iter().map(row).collect();
-    let mut lines = table(&["RUN", "ACTION", "OUTCOME", "PLAN", "STARTED", "TOOK"], &rows);
+    let mut lines = table(&["RUN", "ACTION", "OUTCOME", "PLAN", "STARTED", "TOOK", "OF WHICH"], &rows);
     if let Some(header) = lines.first_mut() {
         *header = view.paint.faint(&*header);
     }

@@ -7,7 +7,6 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
-use serde_json::Value;
 use terraform_runner_operator::api::v1alpha1::TerraformWorkspace;
 use terraform_runner_operator::store::places::Version;
 use terraform_runner_operator::store::state;
@@ -106,9 +105,9 @@ pub(super) fn rows(versions: &[Version], view: &View) -> Vec<String> {
 
 /// The addresses of everything that a state has.
 fn addresses(workspace: &TerraformWorkspace, bytes: &[u8]) -> anyhow::Result<Vec<String>> {
-    let state: Value = serde_json::from_slice(bytes).map_err(|error| {
+    let all = state::addresses(bytes).map_err(|error| {
         let name = workspace.name_any();
         anyhow!("The state of TerraformWorkspace {name} is no state ({error}): restore it from an older version.")
     })?;
-    Ok(state::addresses(&state).iter().map(|address| printable(address)).collect())
+    Ok(all.iter().map(|address| printable(address)).collect())
 }

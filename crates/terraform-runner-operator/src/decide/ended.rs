@@ -7,8 +7,8 @@ use opcore::duration::Span;
 use opcore::operator::Note;
 
 use crate::api::v1alpha1::{
-    Action, Applied, Diagnostic, DriftAction, DriftStatus, Outcome, PlanStatus, Run, RunRecord, Severity, StateStatus,
-    TerraformWorkspace, TerraformWorkspaceStatus,
+    Action, Applied, Diagnostic, DriftAction, DriftStatus, Outcome, PlanStatus, Run, RunRecord, Severity, StageTimes,
+    StateStatus, TerraformWorkspace, TerraformWorkspaceStatus,
 };
 use crate::observe::{JobEnd, Seen};
 use crate::render;
@@ -70,8 +70,10 @@ pub(super) fn take_in(
     spend(&run, status);
     let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
     status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
-    finish(run, Outcome::Lost, status, now);
-    None
+    let journal = seen.journal.as_ref().filter(|journal| journal.run == run.job);
+    let begun: Vec<&str> = journal.iter().flat_map(|journal| &journal.begun).map(String::as_str).collect();
+    finish(run, Outcome::Lost, StageTimes::default(), status, now);
+    not_recorded(workspace, &begun)
 }
 
 /// A run ended before anything of it began.
@@ -86,7 +88,7 @@ pub(super) fn not_begun(
         status.begun_inputs.clone_from(&run.previous_inputs);
     }
     status.diagnostics = vec![Diagnostic { summary: why, ..Diagnostic::default() }];
-    finish(run, outcome, status, now);
+    finish(run, outcome, StageTimes::default(), status, now);
 }
 
 /// An approved plan is spent, however its run ended.
@@ -144,18 +146,19 @@ fn reported(
     let applied_nothing = match outcome {
         Outcome::Planned => true,
         // A module without resources never has a state, and needs no destroy.
-        Outcome::Unchanged => report.state.is_none() && workspace.spec.backend.custom.is_none(),
+        Outcome::Unchanged if workspace.spec.backend.custom.is_some() => report.empty,
+        Outcome::Unchanged => report.state.is_none(),
         _ => report.stage < Stage::Apply,
     };
     if run.action == Action::Apply && applied_nothing {
         status.begun_inputs.clone_from(&run.previous_inputs);
     }
     let note = note(workspace, &run, report, status);
-    finish(run, outcome, status, now);
+    finish(run, outcome, report.stages(), status, now);
     note
 }
 
-fn finish(mut run: Run, outcome: Outcome, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
+fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
     run.finished_at = Some(now);
     run.outcome = Some(outcome);
     let summary = status.plan.as_ref().filter(|_| outcome.is_good() && run.action != Action::Check);
@@ -166,6 +169,7 @@ fn finish(mut run: Run, outcome: Outcome, status: &mut TerraformWorkspaceStatus,
         summary: summary.map(|plan| plan.summary.clone()).unwrap_or_default(),
         started_at: run.started_at,
         duration: Span::between(run.started_at, now).rounded(),
+        stages,
     };
     if outcome.is_good() {
         if run.action != Action::Check {
@@ -221,17 +225,22 @@ fn drift(report: &Report, compared: bool, now: Timestamp) -> DriftStatus {
     DriftStatus { checked_at: now, count, summary, resources }
 }
 
+/// What Terraform had begun to make, and may have made, when it was killed, is worth a look by a person.
+fn not_recorded(workspace: &TerraformWorkspace, begun: &[&str]) -> Option<Note> {
+    let them = if begun.len() == 1 { "it" } else { "them" };
+    let message = format!(
+        "Terraform was killed while it was making {}, or before it had saved that it had. Look for {them} by hand: {} may make {them} again.",
+        begun.join(", "),
+        workspace.name_any(),
+    );
+    (!begun.is_empty()).then(|| Note::warning("ResourcesNotRecorded", shortened(&message, 900)))
+}
+
 /// What is worth an Event although `Ready` may not change.
 fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &TerraformWorkspaceStatus) -> Option<Note> {
-    if !report.unrecorded.is_empty() {
-        let message = format!(
-            "Terraform was killed while it was making {}, or before it had saved that it had. Look for {} by hand: {} may make {} again.",
-            report.unrecorded.join(", "),
-            if report.unrecorded.len() == 1 { "it" } else { "them" },
-            workspace.name_any(),
-            if report.unrecorded.len() == 1 { "it" } else { "them" },
-        );
-        return Some(Note::warning("ResourcesNotRecorded", shortened(&message, 900)));
+    let unrecorded: Vec<&str> = report.unrecorded.iter().map(String::as_str).collect();
+    if let Some(note) = not_recorded(workspace, &unrecorded) {
+        return Some(note);
     }
     match (run.action, report.outcome) {
         (Action::Check, Outcome::Checked) if report.drift.count > 0 => {

@@ -1,16 +1,19 @@
 //! What a runner tells of a run: in a Secret, because the outputs are beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::v1alpha1::{Action, ChangedResource, Diagnostic, Outcome};
+use crate::api::v1alpha1::{Action, ChangedResource, Diagnostic, Outcome, StageTimes};
 
 /// The key of a [`Report`] in its Secret.
 pub const REPORT_KEY: &str = "report.json";
 /// The key of the [`OutputValues`] in the same Secret, compressed by gzip. It stays when a later run has none.
 pub const OUTPUTS_KEY: &str = "outputs.json.gz";
+/// The key of the [`Journal`] in the same Secret.
+pub const JOURNAL_KEY: &str = "journal.json";
 /// How many resources a report names.
 pub const NAMED_RESOURCES: usize = 50;
 /// How many diagnostics a report has.
@@ -42,7 +45,8 @@ pub struct Report {
     /// The state afterwards, as the store knows it; none when there is none, or when it is elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateReport>,
-    /// Whether it is certain, after a destroy, that nothing is left.
+    /// Whether it is certain that there is nothing: after a destroy, and after an apply that made nothing where the state is
+    /// elsewhere.
     #[serde(default)]
     pub empty: bool,
     /// Resources that Terraform had made, or was about to, and that the state does not have, because Terraform was killed.
@@ -54,6 +58,30 @@ pub struct Report {
     /// What Terraform calls itself: `OpenTofu v1.12.6`.
     #[serde(default)]
     pub engine: String,
+}
+
+impl Report {
+    /// How long the stages took, as a status tells it.
+    pub fn stages(&self) -> StageTimes {
+        let spent = |stage| self.milliseconds.get(&stage).map(|spent| Duration::from_millis(*spent).into());
+        StageTimes {
+            init: spent(Stage::Init),
+            plan: spent(Stage::Plan),
+            apply: spent(Stage::Apply),
+            outputs: spent(Stage::Outputs),
+        }
+    }
+}
+
+/// What a run has begun to make and the state does not have yet. It is kept beside the report while the run applies, and
+/// tells what may have been made when its pod is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Journal {
+    /// The run, by the name of its Job.
+    pub run: String,
+    /// The addresses.
+    pub begun: BTreeSet<String>,
 }
 
 /// The stages of a run.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -38,6 +39,8 @@ pub struct Engine {
     pub stop: watch::Receiver<bool>,
     /// How long it has for stopping after it was asked to.
     pub grace: Duration,
+    /// Who is told at once what it begins to make.
+    pub begun: UnboundedSender<String>,
 }
 
 /// Why a process was asked to stop.
@@ -136,14 +139,18 @@ impl Engine {
     }
 
     fn listen<R: AsyncRead + Send + Unpin + 'static>(&self, from: Option<R>, listen: Listen) -> JoinHandle<Said> {
-        let redactor = self.redactor.clone();
+        let (redactor, begun) = (self.redactor.clone(), self.begun.clone());
         tokio::spawn(async move {
             let mut said = Said::default();
             let Some(from) = from else { return said };
             let mut from = BufReader::new(from);
             let mut line = Vec::new();
             while from.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+                let known = said.heard.begun.len();
                 said.take(&line, listen, &redactor);
+                for address in said.heard.begun.iter().skip(known) {
+                    let _ = begun.send(address.clone());
+                }
                 line.clear();
             }
             said

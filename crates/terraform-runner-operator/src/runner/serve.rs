@@ -6,8 +6,9 @@
 //! | `GET /lock`, `GET /summary` | who holds the lock, what is known of the state |
 //! | `GET /remnant` | what is left of a state where there is none |
 //! | `POST /rescue` | a state that Terraform could not save |
-//! | `PUT`, `GET /plan`, `POST /report` | what `tf-runner run` has to keep |
+//! | `PUT`, `GET /plan`, `POST /journal`, `POST /report` | what `tf-runner run` has to keep |
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,9 +32,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::wire::{Filing, PlanFetched, PlanFiling};
 use crate::run::order::StoreOrder;
+use crate::run::report::{Journal, NAMED_RESOURCES};
 use crate::store::pack::pack;
 use crate::store::retry::patiently;
-use crate::store::{Store, StoreError, lock, plan, report, state};
+use crate::store::{Store, StoreError, journal, lock, plan, report, state};
 
 /// How often the lock is renewed.
 const RENEW: Duration = Duration::from_secs(10);
@@ -51,6 +53,8 @@ struct Server {
     /// What a predecessor in this pod held is held on.
     adopted: OnceCell<()>,
     renewing: Mutex<Option<AbortHandle>>,
+    /// What was begun, as it is kept; none until it is known what a predecessor in this pod kept.
+    journal: tokio::sync::Mutex<Option<Journal>>,
 }
 
 /// Why a request is not answered as the asker hoped.
@@ -108,6 +112,7 @@ pub async fn serve(
         turn: tokio::sync::Mutex::default(),
         adopted: OnceCell::new(),
         renewing: Mutex::default(),
+        journal: tokio::sync::Mutex::default(),
     };
     let server = Arc::new(server);
     let adopting = server.clone();
@@ -180,6 +185,7 @@ impl Server {
                 to_answer(found.map(|(kept, file)| PlanFetched { kept, file: ByteString(file) }).as_ref())
             }
             ("PUT", "/plan") => self.keep(&parse(&body)?).await,
+            ("POST", "/journal") => self.note(parse(&body)?).await,
             ("POST", "/report") => {
                 let Filing { report, outputs } = parse(&body)?;
                 patiently(|| report::save(&self.store, &report, outputs.as_ref())).await?;
@@ -202,6 +208,44 @@ impl Server {
         Ok(None)
     }
 
+    /// Notes what Terraform begins to make.
+    async fn note(&self, begun: Vec<String>) -> Answer {
+        let mut journal = self.journal.lock().await;
+        let mut noted = match journal.clone() {
+            Some(known) => known,
+            None => {
+                let kept = patiently(|| journal::load(&self.store)).await?;
+                let own = || Journal { run: self.order.run.clone(), begun: BTreeSet::new() };
+                kept.filter(|kept| kept.run == self.order.run).unwrap_or_else(own)
+            }
+        };
+        noted.begun.extend(begun);
+        while noted.begun.len() > NAMED_RESOURCES {
+            noted.begun.pop_last();
+        }
+        self.keep_journal(&mut journal, noted).await
+    }
+
+    /// Strikes out what a state that was just saved has.
+    async fn strike(&self, state: &[u8]) {
+        let mut journal = self.journal.lock().await;
+        let Some(mut noted) = journal.clone().filter(|noted| !noted.begun.is_empty()) else { return };
+        let recorded = state::addresses(state).unwrap_or_default();
+        noted.begun.retain(|address| !recorded.contains(address));
+        if self.keep_journal(&mut journal, noted).await.is_err() {
+            // Too much in it is better than too little.
+            tracing::warn!("the journal is not kept");
+        }
+    }
+
+    async fn keep_journal(&self, journal: &mut Option<Journal>, noted: Journal) -> Answer {
+        if journal.as_ref() != Some(&noted) {
+            patiently(|| journal::save(&self.store, &noted)).await?;
+            *journal = Some(noted);
+        }
+        Ok(None)
+    }
+
     async fn save(&self, body: Bytes, id: &str) -> Answer {
         let _turn = self.turn.lock().await;
         self.save_in_turn(body, id).await
@@ -209,6 +253,7 @@ impl Server {
 
     async fn save_in_turn(&self, body: Bytes, id: &str) -> Answer {
         let facts = state::facts(&body)?;
+        let state = body.clone();
         let packed = tokio::task::spawn_blocking(move || pack(&body)).await;
         let packed = packed.map_err(|error| No::Bad(error.to_string()))?;
         let save = state::Save { packed: &packed, facts: &facts, run: &self.order.run, history: &self.order.history };
@@ -219,6 +264,7 @@ impl Server {
             state::save(&self.store, seen, &save).await
         })
         .await?;
+        self.strike(&state).await;
         Ok(None)
     }
 

@@ -1,6 +1,5 @@
 //! What Terraform says with `-json`: one object per line, and now and then a bare line.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
@@ -30,8 +29,8 @@ pub struct Heard {
     pub counts: Option<Counts>,
     /// What it has to say.
     pub diagnostics: Vec<Diagnostic>,
-    /// Resources that it began to make.
-    pub begun: BTreeSet<String>,
+    /// Resources that it began to make, in that order.
+    pub begun: Vec<String>,
     /// Why the rest cannot be understood.
     pub foreign: Option<String>,
 }
@@ -81,7 +80,7 @@ impl Heard {
                 self.counts = serde_json::from_value(said.changes).ok();
             }
             "apply_start" if said.hook["action"] == "create" => {
-                self.begun.extend(said.hook["resource"]["addr"].as_str().map(str::to_owned));
+                self.begun.extend(said.hook["resource"]["addr"].as_str().map(|address| told(address, redactor)));
             }
             "diagnostic" => {
                 let diagnostic = diagnostic(&said.diagnostic, redactor);

@@ -15,8 +15,10 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::run::report::{OutputValues, PlanReport, Report, StateReport};
 use crate::store::plan::KeptPlan;
 
-/// A pause between two questions whether the store answers yet.
+/// A pause between two attempts to reach the store.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long it may take to be there, for the first time or anew: it may be killed at any moment, and then starts again.
+const THERE_WITHIN: Duration = Duration::from_mins(1);
 /// How long an answer may take: the store waits a minute for the API server.
 const ANSWER: Duration = Duration::from_secs(100);
 
@@ -75,24 +77,25 @@ impl std::fmt::Display for Trouble {
 #[derive(Clone, Debug)]
 pub struct StoreClient {
     address: String,
+    /// How long it may take to be there.
+    patience: Duration,
 }
 
 impl StoreClient {
     /// The store at this address.
     pub fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into() }
+        Self { address: address.into(), patience: THERE_WITHIN }
+    }
+
+    /// The same, for which nobody waits.
+    #[cfg(test)]
+    pub(crate) fn impatient(self) -> Self {
+        Self { patience: Duration::ZERO, ..self }
     }
 
     /// Waits until it answers.
-    pub async fn ready(&self, within: Duration) -> Result<(), Trouble> {
-        let started = Instant::now();
-        loop {
-            match self.ask(Method::GET, "/healthz", Vec::new()).await {
-                Ok(_) => return Ok(()),
-                Err(trouble) if started.elapsed() > within => return Err(trouble),
-                Err(_) => sleep(PAUSE).await,
-            }
-        }
+    pub async fn ready(&self) -> Result<(), Trouble> {
+        self.ask(Method::GET, "/healthz", Bytes::new()).await.map(drop)
     }
 
     /// What it knows of the state.
@@ -111,8 +114,8 @@ impl StoreClient {
     }
 
     /// The state.
-    pub async fn state(&self) -> Result<Option<Value>, Trouble> {
-        self.read("/state").await
+    pub async fn state(&self) -> Result<Option<Bytes>, Trouble> {
+        self.ask(Method::GET, "/state", Bytes::new()).await
     }
 
     /// The kept plan.
@@ -125,6 +128,11 @@ impl StoreClient {
         self.write(Method::PUT, "/plan", plan).await
     }
 
+    /// Notes what Terraform begins to make.
+    pub async fn note(&self, begun: &[String]) -> Result<(), Trouble> {
+        self.write(Method::POST, "/journal", &begun).await
+    }
+
     /// Files a report.
     pub async fn file(&self, filing: &Filing) -> Result<(), Trouble> {
         self.write(Method::POST, "/report", filing).await
@@ -132,11 +140,11 @@ impl StoreClient {
 
     /// Saves a state that Terraform could not.
     pub async fn rescue(&self, state: Vec<u8>) -> Result<(), Trouble> {
-        self.ask(Method::POST, "/rescue", state).await.map(drop)
+        self.ask(Method::POST, "/rescue", state.into()).await.map(drop)
     }
 
     async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Trouble> {
-        match self.ask(Method::GET, path, Vec::new()).await? {
+        match self.ask(Method::GET, path, Bytes::new()).await? {
             Some(body) => serde_json::from_slice(&body).map(Some).map_err(|error| Trouble::Refused(error.to_string())),
             None => Ok(None),
         }
@@ -144,14 +152,20 @@ impl StoreClient {
 
     async fn write<T: Serialize>(&self, method: Method, path: &str, what: &T) -> Result<(), Trouble> {
         let body = serde_json::to_vec(what).map_err(|error| Trouble::Refused(error.to_string()))?;
-        self.ask(method, path, body).await.map(drop)
+        self.ask(method, path, body.into()).await.map(drop)
     }
 
-    /// Asks, and answers the body of a good answer; none when it says that there is nothing.
-    async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Option<Bytes>, Trouble> {
-        let (status, body) = match timeout(ANSWER, self.send(method, path, body)).await {
-            Ok(answer) => answer.map_err(|error| Trouble::Away(format!("the store cannot be reached: {error}")))?,
-            Err(_) => return Err(Trouble::Away("the store does not answer".to_owned())),
+    /// Asks, and answers the body of a good answer; none when it says that there is nothing. Whatever is asked can be asked
+    /// twice: a store that was killed is asked again when it is back.
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Option<Bytes>, Trouble> {
+        let started = Instant::now();
+        let (status, body) = loop {
+            match timeout(ANSWER, self.send(method.clone(), path, body.clone())).await {
+                Ok(Ok(answer)) => break answer,
+                Ok(Err(_)) if started.elapsed() < self.patience => sleep(PAUSE).await,
+                Ok(Err(error)) => return Err(Trouble::Away(format!("the store cannot be reached: {error}"))),
+                Err(_) => return Err(Trouble::Away("the store does not answer".to_owned())),
+            }
         };
         match status {
             StatusCode::NO_CONTENT => Ok(None),
@@ -161,7 +175,7 @@ impl StoreClient {
         }
     }
 
-    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> std::io::Result<(StatusCode, Bytes)> {
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> std::io::Result<(StatusCode, Bytes)> {
         let stream = TcpStream::connect(&self.address).await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
@@ -170,7 +184,7 @@ impl StoreClient {
             .method(method)
             .uri(path)
             .header(http::header::HOST, &self.address)
-            .body(Full::new(Bytes::from(body)))
+            .body(Full::new(body))
             .map_err(std::io::Error::other)?;
         let answer = sender.send_request(request).await.map_err(std::io::Error::other)?;
         let status = answer.status();

@@ -4,6 +4,7 @@
 //!   state:  chunks of a free place ──▶ index (fenced by its version)      a crash in between changes nothing
 //!   plan:   chunks ──▶ plan.json                                          one that does not fit its chunks is no plan
 //!   report: one Secret                                                    the outputs stay until there are others
+//!   journal: beside the report                                            what may have been made when a pod is lost
 //! ```
 //!
 //! Everything is compressed by gzip, cut into chunks and checked when it is read: what is damaged is told by its name, and
@@ -13,6 +14,7 @@
 //! Each function asks the API server once. Who can wait wraps it into [`retry::patiently`].
 
 pub mod inputs;
+pub mod journal;
 pub mod lock;
 pub mod pack;
 pub mod places;
@@ -135,10 +137,21 @@ impl Store {
         data: BTreeMap<&str, ByteString>,
         version: Option<&str>,
     ) -> Result<Secret, StoreError> {
+        self.write_as(MANAGER, name, data, version).await
+    }
+
+    /// The same for what another manager owns.
+    async fn write_as(
+        &self,
+        manager: &str,
+        name: &str,
+        data: BTreeMap<&str, ByteString>,
+        version: Option<&str>,
+    ) -> Result<Secret, StoreError> {
         let body = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data, "metadata": self.metadata(name, version),
         });
-        let params = PatchParams::apply(MANAGER).force();
+        let params = PatchParams::apply(manager).force();
         Ok(self.secrets.patch(name, &params, &Patch::Apply(&body)).await?)
     }
 

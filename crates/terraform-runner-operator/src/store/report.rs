@@ -35,7 +35,9 @@ pub async fn save(store: &Store, report: &Report, outputs: Option<&OutputValues>
 /// Reads the report of the last run; none when there is none.
 pub async fn load(store: &Store) -> Result<Option<Report>, StoreError> {
     let name = store.names.report();
-    store.secret(&name).await?.map(|secret| parsed(&secret, &name, REPORT_KEY)).transpose()
+    let Some(secret) = store.secret(&name).await? else { return Ok(None) };
+    // A journal may be all that there is yet.
+    value(&secret, REPORT_KEY).map(|_| parsed(&secret, &name, REPORT_KEY)).transpose()
 }
 
 /// Reads the outputs; none when there are none.

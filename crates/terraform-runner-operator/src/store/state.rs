@@ -117,21 +117,22 @@ pub fn facts(bytes: &[u8]) -> Result<Facts, StoreError> {
 }
 
 /// The addresses of all resources that a state has; none when it is encrypted.
-pub fn addresses(state: &Value) -> BTreeSet<String> {
+///
+/// # Errors
+///
+/// When this is no state.
+pub fn addresses(state: &[u8]) -> Result<BTreeSet<String>, serde_json::Error> {
     let mut all = BTreeSet::new();
-    for resource in state["resources"].as_array().into_iter().flatten() {
-        let text = |key: &str| resource[key].as_str().unwrap_or_default();
-        let module = if text("module").is_empty() { String::new() } else { format!("{}.", text("module")) };
-        let mode = if text("mode") == "data" { "data." } else { "" };
-        for instance in resource["instances"].as_array().into_iter().flatten() {
-            let key = match &instance["index_key"] {
-                Value::Null => String::new(),
-                key => format!("[{key}]"),
-            };
-            all.insert(format!("{module}{mode}{}.{}{key}", text("type"), text("name")));
+    let state: Addresses = serde_json::from_slice(state)?;
+    for Named { module, mode, kind, name, instances } in state.resources {
+        let module = module.map(|module| format!("{module}.")).unwrap_or_default();
+        let mode = if mode == "data" { "data." } else { "" };
+        for instance in instances {
+            let key = instance.index_key.map(|key| format!("[{key}]")).unwrap_or_default();
+            all.insert(format!("{module}{mode}{kind}.{name}{key}"));
         }
     }
-    all
+    Ok(all)
 }
 
 /// As much of a state as is looked at.
@@ -149,6 +150,29 @@ struct Resource {
     mode: String,
     #[serde(default)]
     instances: Vec<IgnoredAny>,
+}
+
+/// As much of a state as the addresses of its resources are made of.
+#[derive(Deserialize)]
+struct Addresses {
+    #[serde(default)]
+    resources: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    module: Option<String>,
+    mode: String,
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
+    #[serde(default)]
+    instances: Vec<Keyed>,
+}
+
+#[derive(Deserialize)]
+struct Keyed {
+    index_key: Option<Value>,
 }
 
 /// What is to be saved.
@@ -259,6 +283,7 @@ mod tests {
             { "mode": "data", "module": "module.m", "type": "local_file", "name": "c", "instances": [{ "index_key": "k" }] },
         ]});
         let expected = ["random_pet.a", "random_pet.b[0]", "random_pet.b[1]", "module.m.data.local_file.c[\"k\"]"];
-        assert_eq!(addresses(&state), expected.map(str::to_owned).into());
+        assert_eq!(addresses(state.to_string().as_bytes()).unwrap(), expected.map(str::to_owned).into());
+        assert!(addresses(br#"{ "encrypted_data": "x" }"#).unwrap().is_empty());
     }
 }

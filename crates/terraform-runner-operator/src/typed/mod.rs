@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, ResourceExt};
+use opcore::act::Done;
 use opcore::conditions::{Conditions, READY, RECONCILING, Standing, Summary, find, is_true};
 use opcore::controller::Watches;
 use opcore::finalizer::{self, Phase};
@@ -45,8 +46,8 @@ pub struct Shown<'a> {
     pub message: &'a str,
     /// The inputs that were last applied.
     pub applied: Option<&'a str>,
-    /// The outputs.
-    pub outputs: &'a BTreeMap<String, String>,
+    /// The outputs; none when nothing new is known of them.
+    pub outputs: Option<&'a BTreeMap<String, String>>,
 }
 
 /// The operator of a typed kind.
@@ -107,6 +108,14 @@ where
             Phase::Released => Decision::say(object.status().cloned().unwrap_or_default()),
         }
     }
+
+    /// Why its workspace cannot be had is told where people look for where it stands.
+    fn conclude(&self, _: &K, status: &mut K::Status, done: &Done, _: Timestamp) {
+        if let Some(refusal) = done.refusal() {
+            let (phase, message) = (WorkspacePhase::Failed, refusal.message.as_str());
+            K::show(status, &Shown { phase, message, applied: None, outputs: None });
+        }
+    }
 }
 
 fn workspace_name<K: Typed>(object: &K) -> String {
@@ -155,7 +164,7 @@ where
         standing,
     );
     let applied = told.and_then(|live| Some(live.status.as_ref()?.last_applied.as_ref()?.hash.as_str()));
-    K::show(&mut status, &Shown { phase, message: &summary.message, applied, outputs: &seen.outputs });
+    K::show(&mut status, &Shown { phase, message: &summary.message, applied, outputs: Some(&seen.outputs) });
     summary.write(&mut status, object.meta().generation, now);
     Decision { plan, status, notes: Vec::new(), next: Next::OnEvent }
 }
@@ -201,7 +210,7 @@ where
         Summary::reconciling("TearingDown", format!("TerraformWorkspace {} goes first.", workspace_name(object)))
     });
     let phase = WorkspacePhase::Deleting;
-    K::show(&mut status, &Shown { phase, message: &summary.message, applied: None, outputs: &seen.outputs });
+    K::show(&mut status, &Shown { phase, message: &summary.message, applied: None, outputs: Some(&seen.outputs) });
     summary.write(&mut status, object.meta().generation, now);
     Decision { plan, status, notes: Vec::new(), next: Next::OnEvent }
 }

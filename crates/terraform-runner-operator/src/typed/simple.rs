@@ -35,8 +35,10 @@ impl Typed for SimpleResource {
     fn show(status: &mut SimpleResourceStatus, shown: &Shown<'_>) {
         status.phase = shown.phase;
         shown.message.clone_into(&mut status.message);
-        status.random_value = shown.outputs.get("random_value").cloned();
-        status.file_path = shown.outputs.get("file_path").cloned();
+        if let Some(outputs) = shown.outputs {
+            status.random_value = outputs.get("random_value").cloned();
+            status.file_path = outputs.get("file_path").cloned();
+        }
         status.last_applied_hash = shown.applied.map(str::to_owned).or(status.last_applied_hash.take());
     }
 }

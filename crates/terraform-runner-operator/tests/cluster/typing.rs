@@ -61,7 +61,9 @@ impl Typed for Pet {
 
     fn show(status: &mut PetStatus, shown: &Shown<'_>) {
         status.phase = shown.phase;
-        status.size = shown.outputs.get("size").cloned();
+        if let Some(outputs) = shown.outputs {
+            status.size = outputs.get("size").cloned();
+        }
     }
 }
 
@@ -137,7 +139,9 @@ async fn a_workspace_of_someone_else_is_neither_shown_nor_deleted() {
         conditions.into_iter().any(|condition| condition.reason == "OwnedByAnother")
     };
     let resource = eventually(&resources, "sample", "refused", refused).await;
-    assert_eq!(resource.status.as_ref().unwrap().phase, WorkspacePhase::Pending);
+    let status = resource.status.as_ref().unwrap();
+    assert_eq!(status.phase, WorkspacePhase::Failed);
+    assert!(status.message.contains("TerraformWorkspace") && status.message.contains("sample-simple"), "{status:?}");
     resources.delete("sample", &DeleteParams::default()).await.unwrap();
     gone(&resources, "sample", &resource.uid().unwrap()).await;
     stage.ready("sample-simple").await;

@@ -1,7 +1,7 @@
 //! A pod as two plain processes: `tf-runner serve` with a token that may do what a pod's may, and `tf-runner run`.
 #![allow(dead_code, reason = "each program of tests uses different parts of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -20,7 +20,7 @@ use kube::{Api, Client};
 use opcore::duration::Span;
 use opcore_testing::PATIENCE;
 use opcore_testing::proxy::Proxy;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use sandbox::Sandbox;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ use terraform_runner_operator::run::names::Names;
 use terraform_runner_operator::run::order::{Marks, ORDER_VARIABLE, Order, POD_VARIABLE, STORE_VARIABLE, StoreOrder};
 use terraform_runner_operator::run::report::{OutputValues, Report};
 use terraform_runner_operator::runner::settings;
-use terraform_runner_operator::store::{Store, inputs, report};
+use terraform_runner_operator::store::{Store, inputs, journal, report};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -135,6 +135,11 @@ impl Workspace {
 
     pub async fn outputs(&self) -> OutputValues {
         report::outputs(&self.store()).await.unwrap().expect("outputs")
+    }
+
+    /// What a run has begun to make, and the state does not have.
+    pub async fn noted(&self) -> BTreeSet<String> {
+        journal::load(&self.store()).await.unwrap().map(|journal| journal.begun).unwrap_or_default()
     }
 
     pub async fn secret(&self, name: &str) -> Secret {
@@ -351,6 +356,23 @@ impl Process {
     pub async fn killed(self) -> String {
         self.signal(Signal::KILL);
         self.ended().await.1
+    }
+
+    /// Ends it and what it started, as the kernel ends a container: all of it at once.
+    pub async fn container_killed(self) -> String {
+        let child = self.child();
+        let said = self.killed().await;
+        if let Some(child) = child {
+            // It may have ended by itself.
+            let _ = kill_process_group(child, Signal::KILL);
+        }
+        said
+    }
+
+    /// Waits for its end, and leaves it at that.
+    pub async fn over(&mut self) {
+        let ended = tokio::time::timeout(PATIENCE * 3, self.child.wait()).await;
+        assert!(ended.is_ok(), "it does not end:\n{}", self.said.lock().unwrap());
     }
 
     /// Its child process.

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
+use terraform_runner_operator::run::bundle::{BackendBundle, Bundle};
 use terraform_runner_operator::run::report::Stage;
 use terraform_runner_operator::store::state;
 
@@ -196,7 +197,7 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     let workspace = workspace_of(engine, "backend").await;
     let file = workspace.dir.path().join("a ${path}.tfstate");
     let mut bundle = module("output \"a\" {\n  value = \"b\"\n}\nresource \"terraform_data\" \"a\" {}\n", [].into());
-    bundle.backend = Some(terraform_runner_operator::run::bundle::BackendBundle {
+    bundle.backend = Some(BackendBundle {
         kind: "local".to_owned(),
         config: [("path".to_owned(), file.display().to_string().into())].into(),
     });
@@ -208,10 +209,19 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     let detail = said.detail.as_deref().unwrap();
     assert!(detail.contains("No state file was found") && !detail.contains('\u{1b}'), "{detail:?}");
 
+    // A module that makes nothing is known to have made nothing.
+    let nothing = Bundle { files: [("main.tf".to_owned(), String::new())].into(), ..bundle.clone() };
+    let pod = workspace.pod(8);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &nothing), &nothing).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Unchanged, true), "{:?}", report.diagnostics);
+
     let pod = workspace.pod(1);
     let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.state), (Outcome::Applied, None), "{:?}", report.diagnostics);
     assert!(fs::exists(&file).unwrap());
+    let pod = workspace.pod(7);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Unchanged, false), "there is something");
     assert_eq!(workspace.outputs().await["a"].text(), "b");
     let pod = workspace.pod(2);
     let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;

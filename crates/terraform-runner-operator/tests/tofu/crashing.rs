@@ -2,13 +2,14 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
-use rustix::process::{Signal, kill_process, kill_process_group};
+use rustix::process::{Signal, kill_process};
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
 use terraform_runner_operator::store::lock;
 use terraform_runner_operator::store::state as states;
 
 use crate::{module, simple, workspace, workspace_of};
+use opcore_testing::PATIENCE;
 
 with_both_engines!(
     terraform_killed_in_mid_apply_is_reported_and_the_next_run_converges,
@@ -65,11 +66,15 @@ async fn a_pod_killed_in_mid_apply_leaves_a_lock_and_the_next_run_converges() {
     let serve = pod.serve().await;
     let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
     run.until_says("terraform_data.sleep[0]: Creating").await;
-    // What the kernel does to a container: all of it at once.
-    let terraform = run.child().unwrap();
-    run.killed().await;
-    kill_process_group(terraform, Signal::KILL).unwrap();
+    let noted = async {
+        while !workspace.noted().await.contains("terraform_data.sleep[0]") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, noted).await.expect("what it begins to make is noted");
+    run.container_killed().await;
     serve.killed().await;
+    assert!(workspace.noted().await.contains("terraform_data.sleep[0]"), "and outlives its pod");
     let quick = simple(&workspace, json!({}));
     let next = workspace.pod(2);
     let (_, report) = next.play(&next.order(Action::Apply, &quick), &quick).await;
@@ -82,6 +87,7 @@ async fn a_pod_killed_in_mid_apply_leaves_a_lock_and_the_next_run_converges() {
     let next = workspace.pod(3);
     let (_, report) = next.play(&next.order(Action::Apply, &quick), &quick).await;
     assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 2));
+    assert!(workspace.noted().await.is_empty(), "all that was made is recorded");
 }
 
 async fn a_state_that_cannot_be_saved_is_rescued(engine: Binary) {

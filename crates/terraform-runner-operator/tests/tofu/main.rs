@@ -26,6 +26,7 @@ macro_rules! with_both_engines {
 mod applying;
 mod crashing;
 mod failing;
+mod killing;
 mod planning;
 #[path = "../support/pod.rs"]
 mod pod;

@@ -358,6 +358,33 @@ pub struct RunRecord {
     pub started_at: Timestamp,
     /// How long it took.
     pub duration: Span,
+    /// How long each stage in its pod took.
+    #[serde(default, skip_serializing_if = "StageTimes::is_empty")]
+    pub stages: StageTimes,
+}
+
+/// How long the stages of a run took, each as far as the run got to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StageTimes {
+    /// Fetching providers and modules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<Span>,
+    /// Planning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Span>,
+    /// Applying, or destroying.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub apply: Option<Span>,
+    /// Reading the outputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<Span>,
+}
+
+impl StageTimes {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Requests that were carried out, by the values of their annotations.

@@ -45,6 +45,7 @@ impl Play {
             jobs: Vec::new(),
             pod: PodSeen::Started,
             report: None,
+            journal: None,
             outputs: None,
             parts: Vec::new(),
             lock: None,

@@ -7,7 +7,7 @@ use super::{Play, lock};
 use crate::api::v1alpha1::{Action, FINALIZER, Outcome, WorkspacePhase};
 use crate::decide::refused;
 use crate::observe::PodSeen;
-use crate::run::report::Stage;
+use crate::run::report::{Journal, Report, Stage};
 
 /// Whether a deletion that was just begun ends without anything that comes from outside.
 fn goes(play: &mut Play) -> bool {
@@ -25,6 +25,53 @@ fn a_lost_run_of_an_approved_plan_is_not_repeated_without_a_new_approval() {
     assert_eq!((play.run().number, play.reason().as_str()), (2, "RunLost"));
     play.wait(11).settle();
     assert_eq!((play.run().number, play.run().action), (3, Action::Plan), "what it did is not known: plan anew");
+}
+
+#[test]
+fn what_a_lost_run_had_begun_to_make_is_told() {
+    let mut play = Play::simple().applied();
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    let begun = |run: &str| Some(Journal { run: run.to_owned(), begun: ["aws_vpc.next".to_owned()].into() });
+    let job = play.run().job.clone();
+    play.seen.jobs.clear();
+    play.seen.journal = begun("of an older run");
+    assert_eq!(play.decide().notes, []);
+    play.seen.journal = begun(&job);
+    let notes = play.decide().notes;
+    assert_eq!((notes.len(), notes[0].reason.as_str()), (1, "ResourcesNotRecorded"));
+    assert!(notes[0].message.contains("aws_vpc.next"), "{}", notes[0].message);
+    play.settle();
+    assert_eq!(play.reason(), "RunLost");
+    assert_eq!(play.decide().notes, [], "once");
+}
+
+#[test]
+fn how_long_the_stages_took_is_told_of_each_run() {
+    let mut play = Play::simple();
+    play.settle();
+    let spent = [(Stage::Prepare, 3), (Stage::Init, 60), (Stage::Plan, 1200)];
+    play.ends(Outcome::Failed, |report| report.milliseconds = spent.into()).settle();
+    let told = play.workspace.status.as_ref().unwrap().history[0].stages;
+    assert_eq!(json!(told), json!({ "init": "60ms", "plan": "1s200ms" }));
+}
+
+#[test]
+fn a_module_that_makes_nothing_in_a_backend_of_its_own_goes_without_a_destroy() {
+    let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
+    let nothing = |empty: bool| {
+        let mut play = Play::simple().with("backend", s3.clone());
+        play.settle();
+        let change = |report: &mut Report| (report.state, report.empty) = (None, empty);
+        play.ends(Outcome::Unchanged, change).settle();
+        assert_eq!(play.phase(), WorkspacePhase::Ready);
+        play.delete();
+        play
+    };
+    assert!(goes(&mut nothing(true)));
+    let mut doubtful = nothing(false);
+    doubtful.settle();
+    assert_eq!(doubtful.run().action, Action::Destroy, "there may be something");
 }
 
 #[test]

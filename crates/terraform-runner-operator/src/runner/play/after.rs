@@ -9,7 +9,6 @@ use crate::run::bundle::Bundle;
 use crate::run::report::{NAMED_RESOURCES, StateReport};
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::{ERRORED, Layout};
-use crate::runner::stream::told;
 use crate::runner::wire::Trouble;
 use crate::store::state::addresses;
 
@@ -45,6 +44,9 @@ impl Play {
                 Left::Something => self.say(Severity::Error, "Something is left after the destroy", None),
                 Left::Unknown(why) => self.say(Severity::Error, "Whether anything is left is not known", Some(&why)),
             }
+        }
+        if outcome == Outcome::Unchanged && bundle.backend.is_some() {
+            self.report.empty = shows_nothing(engine).await;
         }
         if self.report.engine.is_empty() {
             self.ask_version(engine).await;
@@ -94,7 +96,7 @@ impl Play {
             || ended.heard.failed_with("Failed to persist state")
             || ended.heard.failed_with("Failed to save state");
         if is_lost {
-            self.report.unrecorded = ended.heard.begun.iter().cloned().collect();
+            self.report.unrecorded.clone_from(&ended.heard.begun);
         }
     }
 
@@ -104,9 +106,8 @@ impl Play {
             return begun;
         }
         let state = self.store.state().await.ok().flatten().unwrap_or_default();
-        let known = addresses(&state);
-        let lost = begun.into_iter().filter(|address| !known.contains(address));
-        lost.map(|address| told(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
+        let known = addresses(&state).unwrap_or_default();
+        begun.into_iter().filter(|address| !known.contains(address)).take(NAMED_RESOURCES).collect()
     }
 
     /// Asks for the version where the run did not get far enough to hear it.
@@ -133,6 +134,17 @@ async fn listed(engine: &Engine) -> Left {
     }
 }
 
+/// Whether Terraform itself shows a state without resources, or none.
+async fn shows_nothing(engine: &Engine) -> bool {
+    let shown = engine.call(&args(["show", "-json", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
+    let shown = shown.ok().filter(|shown| shown.code() == Some(0));
+    let shown: Option<Value> = shown.and_then(|shown| serde_json::from_slice(&shown.kept).ok());
+    shown.is_some_and(|shown| {
+        let root = &shown["values"]["root_module"];
+        shown.is_object() && root["resources"].is_null() && root["child_modules"].is_null()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use opcore::duration::Span;
@@ -155,12 +167,13 @@ mod tests {
             apply_within: Span::from_secs(1),
             grace: Span::from_secs(1),
         };
-        Play::new(order, StoreClient::new("127.0.0.1:1"), stop)
+        Play::new(order, StoreClient::new("127.0.0.1:1").impatient(), stop)
     }
 
     fn engine(program: &'static str, stop: watch::Receiver<bool>) -> Engine {
         let (dir, grace) = (std::env::temp_dir(), Duration::from_secs(1));
-        Engine { program, dir, env: [].into(), redactor: std::sync::Arc::default(), stop, grace }
+        let (begun, _) = tokio::sync::mpsc::unbounded_channel();
+        Engine { program, dir, env: [].into(), redactor: std::sync::Arc::default(), stop, grace, begun }
     }
 
     #[tokio::test]

@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::engine::{Cause, Ended, Engine, Listen};
 use super::layout::{self, Layout};
@@ -33,10 +34,11 @@ use crate::run::order::{ORDER_VARIABLE, Order};
 use crate::run::report::{DriftReport, NAMED_DIAGNOSTICS, OutputValues, Report, Stage};
 use crate::store::inputs;
 
-/// How long the store may take to answer for the first time.
-const STORE_WITHIN: Duration = Duration::from_mins(1);
 /// How long reading what has been done may take.
 const READ_WITHIN: Duration = Duration::from_mins(2);
+
+/// A pause between two notes of what Terraform begins to make.
+const JOURNAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// A run.
 struct Play {
@@ -115,10 +117,7 @@ impl Play {
             let detail = "The runner sets it, and the value in spec.env is not used. Remove it there.";
             self.say(Severity::Warning, &format!("The environment variable {name} cannot be set"), Some(detail));
         }
-        self.store
-            .ready(STORE_WITHIN)
-            .await
-            .map_err(|why| self.fail("The state cannot be reached", &why.to_string()))?;
+        self.store.ready().await.map_err(|why| self.fail("The state cannot be reached", &why.to_string()))?;
         let engine = Engine {
             program: self.order.binary.program(),
             dir: layout.module.clone(),
@@ -126,6 +125,7 @@ impl Play {
             redactor: self.redactor.clone(),
             stop: self.stop.clone(),
             grace: self.order.grace.as_duration(),
+            begun: keep_journal(self.store.clone()),
         };
         self.took(Stage::Prepare, started);
         Ok((bundle, layout, engine))
@@ -276,6 +276,24 @@ impl Play {
             println!("Nor can the last words be written: {error}");
         }
     }
+}
+
+/// Has the store note what Terraform begins to make, as long as it may begin something.
+fn keep_journal(store: StoreClient) -> UnboundedSender<String> {
+    let (tell, mut begun) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(address) = begun.recv().await {
+            let mut some: Vec<String> = vec![address];
+            while let Ok(another) = begun.try_recv() {
+                some.push(another);
+            }
+            while store.note(&some).await.is_err() {
+                sleep(JOURNAL_PAUSE).await;
+            }
+            sleep(JOURNAL_PAUSE).await;
+        }
+    });
+    tell
 }
 
 /// Whether a plan was refused because it no longer fits.
