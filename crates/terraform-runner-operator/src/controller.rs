@@ -181,6 +181,10 @@ impl Operator for Workspaces {
         let now = context.now();
         let mut seen = observe::look(workspace, context.client(), now).await?;
         if let Some(class) = wants_turn(workspace, &seen, now) {
+            if workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| !run.is_over()) {
+                // That run is over by now: who has waited longer for a turn comes first.
+                self.release(&key);
+            }
             seen.turn = self.slots.take(&key, class);
         }
         Ok(seen)

@@ -77,6 +77,15 @@ pub enum PodSeen {
     Stuck(String),
     /// Terraform runs in it, or has.
     Started,
+    /// Terraform runs in it, or has, and it should be gone.
+    Leaving {
+        /// Its name.
+        pod: String,
+        /// Its node.
+        node: String,
+        /// By when.
+        by: Timestamp,
+    },
 }
 
 /// How a Job ended.
@@ -379,8 +388,10 @@ fn has_ended(pod: &Pod) -> bool {
 fn pod_seen<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> PodSeen {
     let of_run = |pod: &&Pod| pod.owner_references().iter().any(|owner| owner.kind == "Job" && owner.name == job);
     let pods: Vec<&Pod> = pods.filter(of_run).collect();
-    if pods.iter().any(|pod| has_started(pod)) {
-        return PodSeen::Started;
+    if let Some(pod) = pods.iter().find(|pod| has_started(pod)) {
+        let by = pod.metadata.deletion_timestamp.as_ref().filter(|_| !has_ended(pod)).map(|time| time.0);
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        return by.map_or(PodSeen::Started, |by| PodSeen::Leaving { pod: pod.name_any(), node, by });
     }
     match pods.iter().find_map(|pod| trouble(pod)) {
         Some(trouble) => PodSeen::Stuck(trouble),

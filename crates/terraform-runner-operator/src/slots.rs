@@ -48,10 +48,11 @@ impl Slots {
     /// Takes a turn, if there is one for this workspace; if not, notes that it waits. Who has one keeps it.
     pub fn take(&self, key: &Key, class: Class) -> bool {
         let mut ledger = self.lock();
+        let check = class == Class::Check;
         if ledger.has(key) {
+            ledger.begin(key, check);
             return true;
         }
-        let check = class == Class::Check;
         match ledger.waiting.iter_mut().find(|(waiting, _)| waiting == key) {
             // It may want something else by now.
             Some((_, is_check)) => *is_check = check,
@@ -66,10 +67,7 @@ impl Slots {
 
     /// A run of this workspace is under way, whether it asked or not: it was there when this process began.
     pub fn hold(&self, key: &Key, class: Class) {
-        let mut ledger = self.lock();
-        if !ledger.has(key) {
-            ledger.begin(key, class == Class::Check);
-        }
+        self.lock().begin(key, class == Class::Check);
     }
 
     /// No run of this workspace is under way, and it wants none. Answers whose turn it is now.
@@ -101,11 +99,10 @@ impl Ledger {
 
     fn begin(&mut self, key: &Key, check: bool) {
         self.waiting.retain(|(waiting, _)| waiting != key);
-        if check {
-            self.checking.insert(key.clone())
-        } else {
-            self.running.insert(key.clone())
-        };
+        let (into, other) =
+            if check { (&mut self.checking, &mut self.running) } else { (&mut self.running, &mut self.checking) };
+        other.remove(key);
+        into.insert(key.clone());
     }
 
     /// Those who wait and may begin, in the order of their coming. Checks come after what someone waits for.
@@ -167,6 +164,15 @@ mod tests {
         assert!(!slots.take(&key("b"), Class::Run));
         assert!(slots.release(&key("b")).is_empty());
         assert!(slots.release(&key("a")).is_empty());
+    }
+
+    #[test]
+    fn a_turn_counts_as_what_it_is_used_for() {
+        let slots = slots(2, 1);
+        assert!(slots.take(&key("a"), Class::Check) && !slots.take(&key("b"), Class::Check));
+        assert!(slots.take(&key("a"), Class::Run), "it wants to mend what it found");
+        assert_eq!((slots.count(Class::Run), slots.count(Class::Check)), ((1, 0), (0, 1)));
+        assert!(slots.take(&key("b"), Class::Check));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use opcore::conditions::shortened;
 use opcore::duration::Span;
 use opcore::operator::Note;
 
+use super::teardown;
 use crate::api::v1alpha1::{
     Action, Applied, Diagnostic, DriftAction, DriftStatus, Outcome, PlanStatus, Run, RunRecord, Severity, StageTimes,
     StateStatus, TerraformWorkspace, TerraformWorkspaceStatus,
@@ -50,9 +51,13 @@ pub(super) fn take_in(
     };
     if let Some(why) = never_began {
         let run = run.clone();
-        not_begun(run, why.to_owned(), Outcome::Interrupted, status, now);
-        // Not for any fault of what comes next.
-        (status.failures, status.retry_at) = (0, None);
+        if teardown::cannot_start(workspace, &run, now) {
+            not_begun(run, why.to_owned(), Outcome::Failed, status, now);
+        } else {
+            not_begun(run, why.to_owned(), Outcome::Interrupted, status, now);
+            // Not for any fault of what comes next.
+            (status.failures, status.retry_at) = (0, None);
+        }
         return None;
     }
     let why = match job {
@@ -85,10 +90,16 @@ pub(super) fn not_begun(
     now: Timestamp,
 ) {
     if run.action == Action::Apply {
-        status.begun_inputs.clone_from(&run.previous_inputs);
+        take_back(&run, status);
     }
     status.diagnostics = vec![Diagnostic { summary: why, ..Diagnostic::default() }];
     finish(run, outcome, StageTimes::default(), status, now);
+}
+
+/// No apply began: a destroy works from what it would have worked from before, and finds it where it was.
+fn take_back(run: &Run, status: &mut TerraformWorkspaceStatus) {
+    status.begun_inputs.clone_from(&run.previous_inputs);
+    status.begun_backend.clone_from(&run.previous_backend);
 }
 
 /// An approved plan is spent, however its run ended.
@@ -151,7 +162,7 @@ fn reported(
         _ => report.stage < Stage::Apply,
     };
     if run.action == Action::Apply && applied_nothing {
-        status.begun_inputs.clone_from(&run.previous_inputs);
+        take_back(&run, status);
     }
     let note = note(workspace, &run, report, status);
     finish(run, outcome, report.stages(), status, now);

@@ -114,6 +114,9 @@ fn keep_applied(
         Err(_) => {}
     }
     writes.together(tidy::leftovers(workspace, seen, &status));
+    if let Some(diagnostic) = &standing.diagnostic {
+        status.diagnostics.insert(0, diagnostic.clone());
+    }
     publish::describe(workspace, &standing, &mut status, now);
     Decision { plan: writes, status, notes, next: standing.next.map_or(Next::OnEvent, Next::At) }
 }
@@ -127,8 +130,8 @@ fn begin(
     writes: &mut Plan,
     now: Timestamp,
 ) {
-    if let Ok(inputs) = seen.inputs.as_ref()
-        && inputs.hash == wish.inputs
+    let inputs = seen.inputs.as_ref().ok().filter(|inputs| inputs.hash == wish.inputs);
+    if let Some(inputs) = inputs
         && seen.kept_inputs(&render::names(workspace), &wish.inputs).is_none()
     {
         let secrets = render::input_secrets(workspace, inputs);
@@ -144,6 +147,7 @@ fn begin(
         inputs: wish.inputs.clone(),
         plan: wish.plan.clone(),
         previous_inputs: status.begun_inputs.clone(),
+        previous_backend: status.begun_backend.clone(),
         generation: workspace.metadata.generation,
         started_at: now,
         job_uid: None,
@@ -153,7 +157,7 @@ fn begin(
     });
     if wish.action == Action::Apply {
         status.begun_inputs = Some(wish.inputs.clone());
-        status.begun_backend = Some(render::backend_digest(&workspace.spec));
+        status.begun_backend = inputs.map(|inputs| inputs.backend.clone());
     }
     (status.retry_at, status.lock) = (None, None);
     status.handled.replan = want::replan(workspace).map(str::to_owned);
@@ -163,8 +167,12 @@ fn begin(
 fn is_outdated(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWorkspaceStatus) -> bool {
     status.run.as_ref().is_some_and(|run| {
         let other_inputs = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
-        other_inputs || run.generation.is_some_and(|of| workspace.metadata.generation != Some(of))
+        other_inputs || is_of_older_spec(workspace, run)
     })
+}
+
+fn is_of_older_spec(workspace: &TerraformWorkspace, run: &Run) -> bool {
+    run.generation.is_some_and(|of| workspace.metadata.generation != Some(of))
 }
 
 /// Deletes the Job of a run whose pod has not started. That it has not is published first: afterwards nobody could tell.

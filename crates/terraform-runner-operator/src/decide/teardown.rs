@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 use opcore::conditions::Summary;
+use opcore::duration::Span;
 use opcore::finalizer::{self, Progress, State, Teardown, Yield, step};
 use opcore::operator::Note;
 use opcore::plan::Target;
@@ -10,11 +11,11 @@ use opcore::{Decision, Next, Plan, Write};
 
 use super::obstacles;
 use super::want::{self, Standing, Wish};
-use super::{begin, ended, given_up, make_job, stopped, tidy};
+use super::{begin, ended, given_up, is_of_older_spec, make_job, stopped, tidy};
 use crate::api::v1alpha1::{
     Action, DeletionPolicy, FINALIZER, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
-use crate::observe::{PartSeen, Seen};
+use crate::observe::{PartSeen, PodSeen, Seen};
 use crate::render::{self, Settings};
 
 /// Others that depend on it go first.
@@ -28,6 +29,8 @@ const RECORDS: &str = "records";
 
 /// So often a destroy may be held up, by a lock or a lost node, before `Force` gives it up.
 const HELD_UP: i32 = 5;
+/// So long the pod of a destroy may take to start before `Force` gives it up.
+const STARTS_WITHIN: Span = Span::from_secs(120);
 
 pub(super) fn tear_down(
     workspace: &TerraformWorkspace,
@@ -64,6 +67,11 @@ pub(super) fn tear_down(
             },
             None => writes = make_job(workspace, seen, &status, settings),
         }
+        if let Some(run) = status.run.clone().filter(|run| obstacle.is_none() && !run.is_over()) {
+            let stuck = is_of_older_spec(workspace, &run) || cannot_start(workspace, &run, now);
+            writes.together(stuck.then(|| given_up(workspace, seen, &mut status)).flatten());
+            obstacle = Some(want::with_pod(Standing::running(&status), &run, seen, now));
+        }
     }
     if progress.acts(RECORDS) {
         writes.together(scene.records().into_iter().cloned().map(tidy::delete));
@@ -76,10 +84,16 @@ pub(super) fn tear_down(
     notes.extend(progress.notes());
     notes.extend(scene.farewell(&progress));
     describe(workspace, &scene, &progress, obstacle.as_ref(), &mut status, now);
-    let times = [progress.next, obstacle.and_then(|standing| standing.next), scene.retry_at()];
+    let times = [progress.next, obstacle.and_then(|standing| standing.next), scene.retry_at(), scene.starts_by()];
     let next = times.into_iter().flatten().min().map_or(Next::OnEvent, Next::At);
     status.teardown = Some(progress.record);
     Decision { plan: writes, status, notes, next }
+}
+
+/// Whether a destroy that `Force` asks for has had the time to start. If its pod has not, it cannot be done.
+pub(super) fn cannot_start(workspace: &TerraformWorkspace, run: &Run, now: Timestamp) -> bool {
+    let is_forced = workspace.spec.deletion_policy == DeletionPolicy::Force;
+    is_forced && run.action == Action::Destroy && STARTS_WITHIN.after(run.started_at) <= now
 }
 
 /// The run that a workspace which is being deleted wants, if it is its turn.
@@ -232,6 +246,14 @@ impl Scene<'_> {
         self.status.retry_at.filter(|_| run.outcome != Some(Outcome::Destroyed))
     }
 
+    /// When `Force` gives up a destroy whose pod has not started.
+    fn starts_by(&self) -> Option<Timestamp> {
+        let run = self.status.run.as_ref().filter(|run| run.action == Action::Destroy && !run.is_over())?;
+        let stuck = matches!(self.seen.pod, PodSeen::None | PodSeen::Stuck(_));
+        let forced = self.workspace.spec.deletion_policy == DeletionPolicy::Force;
+        (stuck && forced).then(|| STARTS_WITHIN.after(run.started_at)).filter(|at| *at > self.now)
+    }
+
     /// Runs that nobody waits for any more.
     fn cancelled(&self) -> Vec<Write> {
         let run = self.status.run.as_ref().filter(|run| matches!(run.action, Action::Plan | Action::Check));
@@ -261,16 +283,31 @@ impl Scene<'_> {
             return None;
         }
         let names = render::names(self.workspace);
-        let count = self.status.state.as_ref().map_or(0, |state| state.resources);
-        let state = if self.seen.has_state(&names) {
-            format!("Their state stays in Secret {} and its chunks.", names.state())
-        } else {
-            "There is no state of them in the cluster.".to_owned()
+        // An encrypted state tells no number, and one elsewhere is not known.
+        let known = self.status.state.as_ref().filter(|state| self.is_managed() && state.resources >= 0);
+        let what = match known.map(|state| state.resources) {
+            Some(1) => "one resource as it is".to_owned(),
+            Some(count) => format!("{count} resources as they are"),
+            None => "what it made as it is".to_owned(),
         };
-        let policy = format!("{:?}", self.workspace.spec.deletion_policy);
+        let state = match self.status.begun_backend.as_deref().filter(|_| !self.is_managed()) {
+            Some(place) => format!("The state is in its backend, {}.", place.split('-').next().unwrap_or(place)),
+            None if self.seen.has_state(&names) => {
+                format!("The state stays in Secret {} and its chunks.", names.state())
+            }
+            None => "There is no state of it in the cluster.".to_owned(),
+        };
+        let begun = self.status.begun_inputs.as_deref();
+        let kept = begun.filter(|hash| self.seen.kept_inputs(&names, hash).is_some());
+        let inputs = kept.map(|hash| {
+            let first = names.inputs_chunk(hash, 0);
+            format!(" What it was made from, credentials among it, stays in Secret {first}.")
+        });
         let message = format!(
-            "TerraformWorkspace {} is gone (deletionPolicy {policy}) and leaves {count} resources as they are. {state}",
-            self.workspace.name_any()
+            "TerraformWorkspace {} is gone (deletionPolicy {:?}) and leaves {what}. {state}{}",
+            self.workspace.name_any(),
+            self.workspace.spec.deletion_policy,
+            inputs.unwrap_or_default()
         );
         Some(Note::warning("Retained", message))
     }

@@ -6,11 +6,11 @@ use opcore::conditions::Summary;
 use opcore::duration::Span;
 
 use crate::api::v1alpha1::{
-    APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, DriftAction, Outcome, PlanStatus, REPLAN_ANNOTATION, Run,
-    SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+    APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, Diagnostic, DriftAction, Outcome, PlanStatus,
+    REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
 use crate::observe::{PodSeen, Seen};
-use crate::render;
+use crate::render::{self, Problem};
 use crate::run::names;
 
 /// Where a workspace stands, and when time alone changes that.
@@ -22,6 +22,8 @@ pub(super) struct Standing {
     pub summary: Summary,
     /// When to look again.
     pub next: Option<Timestamp>,
+    /// What is wrong with the spec, if that is it.
+    pub diagnostic: Option<Diagnostic>,
 }
 
 /// A run that a workspace wants.
@@ -46,7 +48,14 @@ pub(super) enum Want {
 
 impl Standing {
     pub(super) fn new(phase: WorkspacePhase, summary: Summary) -> Self {
-        Self { phase, summary, next: None }
+        Self { phase, summary, next: None, diagnostic: None }
+    }
+
+    /// The spec, or something that it refers to, cannot be used.
+    fn wrong(phase: WorkspacePhase, reason: &'static str, problem: &Problem) -> Self {
+        let (summary, field) = (format!("{}.", problem.message), Some(problem.field.clone()));
+        let diagnostic = Some(Diagnostic { summary, field, ..Diagnostic::default() });
+        Self { diagnostic, ..Self::new(phase, Summary::stalled(reason, problem.to_string())) }
     }
 
     pub(super) fn until(mut self, moment: Option<Timestamp>) -> Self {
@@ -94,11 +103,14 @@ pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> 
 
 /// So long a Job may be without a pod before that is worth a word.
 const WITHOUT_POD: Span = Span::from_secs(10);
+/// So long a pod may take beyond its grace period to leave before that is.
+const TO_LEAVE: Span = Span::from_secs(60);
 
 /// What no longer holds, now that other inputs, or other wishes, are there: failures of what nobody wants any more, and
 /// differences that nobody looks for.
 pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Seen, status: &mut TerraformWorkspaceStatus) {
     status.lock = None;
+    status.diagnostics.retain(|diagnostic| diagnostic.field.is_none());
     if workspace.spec.drift.action == DriftAction::Off {
         status.drift = None;
     }
@@ -138,23 +150,24 @@ pub(super) fn want(
     }
     let inputs = match &seen.inputs {
         Err(problem) if !problem.may_come => {
-            let summary = Summary::stalled("InvalidSpec", problem.to_string());
-            return Want::Nothing(Standing::new(WorkspacePhase::Failed, summary));
+            return Want::Nothing(Standing::wrong(WorkspacePhase::Failed, "InvalidSpec", problem));
         }
         // An input may be what a dependency has yet to make.
         Err(_) if !seen.waits_for.is_empty() => return Want::Nothing(Standing::waiting(seen)),
         Err(problem) => {
-            let summary = Summary::stalled("InputNotFound", problem.to_string());
-            return Want::Nothing(Standing::new(WorkspacePhase::Pending, summary));
+            return Want::Nothing(Standing::wrong(WorkspacePhase::Pending, "InputNotFound", problem));
         }
-        Ok(inputs) => &inputs.hash,
+        Ok(inputs) => inputs,
     };
+    let (inputs, backend) = (&inputs.hash, &inputs.backend);
     let asked_anew = replan(workspace).is_some_and(|token| status.handled.replan.as_deref() != Some(token));
     let from_scratch = || Want::Run(Wish { action: first_action(workspace), inputs: inputs.clone(), plan: None });
     if asked_anew {
         return from_scratch();
     }
-    if let Some(standing) = backend_changed(workspace, status).or_else(|| state_is_gone(workspace, seen, status)) {
+    if let Some(standing) =
+        backend_changed(workspace, backend, status).or_else(|| state_is_gone(workspace, seen, status))
+    {
         return Want::Nothing(standing);
     }
     if let Some(plan) = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs) {
@@ -199,6 +212,18 @@ pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Seen, now: Time
             }
             format!("it has no pod; kubectl describe job {} tells why", run.job)
         }
+        (PodSeen::Leaving { pod, node, by }, _) => {
+            let late = TO_LEAVE.after(*by);
+            if late > now {
+                return standing.until(Some(late));
+            }
+            let message = format!(
+                "Job {}: pod {pod} should have ended at {by:.0}, and its node {node} does not say that it has: what runs there is not known. When that node is gone for good, delete its Node, or taint it node.kubernetes.io/out-of-service; the run then counts as lost.",
+                run.job
+            );
+            standing.summary = Summary::reconciling("PodNotEnding", message);
+            return standing;
+        }
         _ => return standing,
     };
     standing.summary = Summary::reconciling("PodNotStarting", format!("Job {}: {trouble}.", run.job));
@@ -206,12 +231,16 @@ pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Seen, now: Time
 }
 
 /// The state would be looked for in another place than it was left in: whoever plans without it makes everything once more.
-fn backend_changed(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> Option<Standing> {
+fn backend_changed(
+    workspace: &TerraformWorkspace,
+    backend: &str,
+    status: &TerraformWorkspaceStatus,
+) -> Option<Standing> {
     status.begun_inputs.as_ref()?;
-    let begun = status.begun_backend.as_ref().filter(|begun| **begun != render::backend_digest(&workspace.spec))?;
+    let begun = status.begun_backend.as_ref().filter(|begun| *begun != backend)?;
     let was = if begun == render::MANAGED { "in the cluster" } else { "in another place" };
     let message = format!(
-        "spec.backend changed, and the state is {was}: without it everything would be made once more. Change it back; or, once the state is moved by hand, go on: opctl tf replan {}.",
+        "spec.backend names another place than before, itself or by its Secret or TF_WORKSPACE, and the state is {was}: without it everything would be made once more. Change it back; or, once the state is moved by hand, go on: opctl tf replan {}.",
         workspace.name_any()
     );
     Some(Standing::new(WorkspacePhase::Failed, Summary::stalled("BackendChanged", message)))
@@ -313,7 +342,7 @@ pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Standing {
 }
 
 /// A diagnostic in a sentence, with the place that it is about.
-pub(super) fn words(diagnostic: &crate::api::v1alpha1::Diagnostic) -> String {
+pub(super) fn words(diagnostic: &Diagnostic) -> String {
     let mut words = diagnostic.summary.trim_end_matches('.').to_owned();
     let place: Vec<&str> = [diagnostic.at.as_deref(), diagnostic.address.as_deref()].into_iter().flatten().collect();
     if !place.is_empty() {

@@ -7,9 +7,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use super::{CHUNKS_ANNOTATION, job, lasting, module, names};
+use super::{CHUNKS_ANNOTATION, backend, job, lasting, module, names};
 use crate::api::v1alpha1::{EnvVar, Form, KeyRef, Module, TerraformWorkspace, TerraformWorkspaceSpec, VariablesFrom};
 use crate::run::bundle::{BackendBundle, Bundle};
+use crate::run::order;
 use crate::store;
 
 /// Longer inputs are refused: a spec cannot hold them, and ConfigMaps that can are no place for a module of that size.
@@ -18,9 +19,6 @@ const LARGEST: usize = 8 * 1024 * 1024;
 const LARGEST_ENV: usize = 120 * 1024;
 /// Nor more than some 2 MiB of all, with the arguments.
 const LARGEST_ENVIRONMENT: usize = 1024 * 1024;
-/// What the runner sets itself.
-const RESERVED_ENV: [&str; 7] =
-    ["TF_HTTP_", "TF_DATA_DIR", "TF_CLI_ARGS", "TF_CLI_CONFIG_FILE", "TF_RUNNER_", "TF_VAR_", "LD_"];
 
 /// An object that a spec refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +52,8 @@ pub struct Inputs {
     pub hash: String,
     /// The bundle, in compressed chunks.
     pub chunks: Vec<Vec<u8>>,
+    /// Where the state is.
+    pub backend: String,
 }
 
 /// Why there are no inputs.
@@ -146,6 +146,13 @@ pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs
         }
         gathering.bundle.backend = Some(BackendBundle { kind: custom.kind.clone(), config });
     }
+    if spec.backend.custom.is_none() && gathering.bundle.env.contains_key(backend::WORKSPACE_VARIABLE) {
+        let field = format!("spec.env[{:?}]", backend::WORKSPACE_VARIABLE);
+        return Err(Problem::wrong(
+            field,
+            "a state that is kept in the cluster is one: make another TerraformWorkspace",
+        ));
+    }
     let engine = &spec.engine;
     gathering.bundle.engine = format!("{} {}", engine.binary.program(), engine.image.as_deref().unwrap_or_default());
     gathering.finish()
@@ -221,9 +228,8 @@ impl<'a> Gathering<'a> {
 
     fn env(&mut self, env: &EnvVar) -> Result<(), Problem> {
         let field = format!("spec.env[{:?}]", env.name);
-        if env.name == "PATH" || RESERVED_ENV.iter().any(|reserved| env.name.starts_with(reserved)) {
-            let cure = if env.name.starts_with("TF_VAR_") { "; use spec.variables" } else { "" };
-            return Err(Problem::wrong(field, format!("the runner sets this itself{cure}")));
+        if let Some(why) = order::reserved_env(&env.name) {
+            return Err(Problem::wrong(field, why));
         }
         let value = match (&env.value, &env.value_from) {
             (Some(value), _) => {
@@ -284,7 +290,11 @@ impl<'a> Gathering<'a> {
             let message = format!("module and variables have {size} KiB together; {} are allowed", LARGEST / 1024);
             return Err(Problem::wrong("spec.module", message));
         }
-        Ok(Inputs { hash: Bundle::hash(&bytes), chunks: store::inputs::chunks(&bytes) })
+        Ok(Inputs {
+            hash: Bundle::hash(&bytes),
+            chunks: store::inputs::chunks(&bytes),
+            backend: backend::place(&self.bundle),
+        })
     }
 }
 

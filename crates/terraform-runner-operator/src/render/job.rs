@@ -19,8 +19,6 @@ use crate::run::order::{INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, STORE_
 const GRACE: Span = Span::from_secs(120);
 /// What a pod may take beyond the timeouts of what runs in it: its image is pulled, its node is slow.
 const SLACK: u64 = 600;
-/// A backstop: a Job whose result is recorded goes earlier.
-const KEPT_SECONDS: i64 = 24 * 60 * 60;
 /// Where the runner is put in an image that does not have it.
 const TOOLS_PATH: &str = "/run/tools";
 /// The volumes that are ours. What is in `token` is for the container `store` alone.
@@ -50,13 +48,7 @@ pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &
         "completions": 1,
         "parallelism": 1,
         "activeDeadlineSeconds": within.as_secs() + SLACK,
-        "ttlSecondsAfterFinished": KEPT_SECONDS,
         "podReplacementPolicy": "Failed",
-        "podFailurePolicy": { "rules": [{
-            // A plan may start over on another node. What was applied in part must be looked at first.
-            "action": if matches!(run.action, Action::Plan | Action::Check) { "Ignore" } else { "FailJob" },
-            "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }],
-        }] },
         "template": pod(workspace, run, &order, chunks, &labels, settings),
     });
     let object = DynamicObject { types: None, metadata, data: json!({ "spec": spec }) };
@@ -152,6 +144,10 @@ fn pod(
 
     let image = own_image.unwrap_or(&settings.image);
     let mut terraform = container("terraform", image, settings, &json!([program, "run"]), &json!(mounts));
+    if let (Some(_), Some(fields)) = (own_image, terraform.as_object_mut()) {
+        // The setting speaks of the runner's own image; another is pulled as Kubernetes pulls any.
+        fields.remove("imagePullPolicy");
+    }
     terraform["env"] = json!([{ "name": ORDER_VARIABLE, "value": text(order) }]);
     terraform["terminationMessagePolicy"] = json!("File");
     terraform["resources"] =

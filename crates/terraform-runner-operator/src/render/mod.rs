@@ -7,7 +7,7 @@ mod module;
 mod outputs;
 mod rights;
 
-pub use backend::{MANAGED, backend_digest};
+pub use backend::MANAGED;
 pub use inputs::{Found, Inputs, Problem, Reference, Source, Sources, input_secrets, inputs, references};
 pub use job::{Settings, job};
 pub use module::{builtin, fill};

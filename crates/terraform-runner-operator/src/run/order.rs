@@ -19,6 +19,20 @@ pub const WORK_PATH: &str = "/run/work";
 /// Where the container `store` listens, on the pod's own loopback.
 pub const STORE_ADDRESS: &str = "127.0.0.1:7411";
 
+/// Why a variable of the environment cannot be set by a workspace, if it cannot: as a clause, with the cure.
+pub fn reserved_env(name: &str) -> Option<&'static str> {
+    let begins = |all: &[&str]| all.iter().any(|prefix| name.starts_with(prefix));
+    if begins(&["TF_VAR_"]) {
+        return Some("the runner sets this itself, from spec.variables: set it there");
+    }
+    let own = ["PATH", "TF_DATA_DIR", "TF_CLI_CONFIG_FILE", "TF_IN_AUTOMATION", "TF_INPUT", "CHECKPOINT_DISABLE"];
+    if begins(&["TF_HTTP_", "TF_CLI_ARGS", "TF_RUNNER_", "LD_"]) || own.contains(&name) {
+        return Some("the runner sets this itself: remove it here");
+    }
+    // Less is refused by Terraform, more is risked for nothing.
+    (name == "TF_STATE_PERSIST_INTERVAL").then_some("the state is saved as often as Terraform can: remove it")
+}
+
 /// What the container in which Terraform runs is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

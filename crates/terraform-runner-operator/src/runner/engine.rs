@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::layout;
 use super::redact::Redactor;
 use super::stream::Heard;
+use crate::run::order::reserved_env;
 
 /// How long the last words of a process that is gone may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -190,7 +190,7 @@ async fn last_words(said: JoinHandle<Said>) -> Said {
     timeout(LAST_WORDS, said).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// What the runner was told is none of Terraform's business.
+/// What the runner was told is none of Terraform's business; what its image says of itself is.
 fn is_not_inherited(name: &str) -> bool {
-    layout::ours(name) && !matches!(name, "PATH" | "LD_LIBRARY_PATH")
+    reserved_env(name).is_some() && !matches!(name, "PATH" | "LD_LIBRARY_PATH" | "TF_CLI_CONFIG_FILE")
 }

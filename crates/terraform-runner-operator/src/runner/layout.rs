@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::hcl;
 use crate::run::bundle::{Bundle, check_path};
+use crate::run::order::reserved_env;
 
 /// The values of the variables. In a file of this kind they are literal, and the last such file wins.
 const VARIABLES: &str = "zz_opcore.auto.tfvars.json";
@@ -103,7 +104,7 @@ fn check(path: &str) -> Result<(), String> {
 /// The environment of Terraform, beside what the image sets, and the names of what it may not set.
 pub fn environment(bundle: &Bundle, layout: &Layout, store: &str) -> (BTreeMap<String, String>, Vec<String>) {
     let (refused, mut env): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        bundle.env.clone().into_iter().partition(|(name, _)| ours(name));
+        bundle.env.clone().into_iter().partition(|(name, _)| reserved_env(name).is_some());
     let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
     set("PATH", path());
     set("TF_DATA_DIR", layout.data.display().to_string());
@@ -132,13 +133,6 @@ fn path() -> String {
     let own = std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));
     let folders = std::env::split_paths(&inherited).chain(own);
     std::env::join_paths(folders).unwrap_or(inherited).to_string_lossy().into_owned()
-}
-
-/// Whether a variable of the environment is set by the runner or the image alone.
-pub fn ours(name: &str) -> bool {
-    let prefixes = ["TF_HTTP_", "TF_CLI_ARGS", "TF_RUNNER_", "LD_"];
-    let names = ["TF_DATA_DIR", "TF_IN_AUTOMATION", "TF_INPUT", "CHECKPOINT_DISABLE", "PATH"];
-    prefixes.iter().any(|prefix| name.starts_with(prefix)) || names.contains(&name)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `GET`, `POST`, `LOCK`, `UNLOCK /state` | what Terraform asks for |
 //! | `GET /lock`, `GET /summary` | who holds the lock, what is known of the state |
-//! | `GET /remnant` | what is left of a state where there is none |
 //! | `POST /rescue` | a state that Terraform could not save |
 //! | `PUT`, `GET /plan`, `POST /journal`, `POST /report` | what `tf-runner run` has to keep |
 
@@ -175,7 +174,6 @@ impl Server {
             ("GET", "/healthz") => Ok(None),
             ("GET", "/state") => Ok(patiently(|| state::current(&self.store)).await?.map(Bytes::from)),
             ("GET", "/summary") => to_answer(patiently(|| state::summary(&self.store)).await?.as_ref()),
-            ("GET", "/remnant") => to_answer(patiently(|| state::remnant(&self.store)).await?.as_ref()),
             ("GET", "/lock") => {
                 let holder = patiently(|| lock::look(&self.store)).await?;
                 to_answer(holder.map(|holder| holder.told()).as_ref())

@@ -80,7 +80,7 @@ impl Heard {
                 self.counts = serde_json::from_value(said.changes).ok();
             }
             "apply_start" if said.hook["action"] == "create" => {
-                self.begun.extend(said.hook["resource"]["addr"].as_str().map(|address| told(address, redactor)));
+                self.begun.extend(said.hook["resource"]["addr"].as_str().map(str::to_owned));
             }
             "diagnostic" => {
                 let diagnostic = diagnostic(&said.diagnostic, redactor);
@@ -144,6 +144,7 @@ fn diagnostic(said: &Value, redactor: &Redactor) -> Diagnostic {
         summary: text("summary").unwrap_or_default(),
         detail: text("detail"),
         address: text("address"),
+        field: None,
         at,
     }
 }
@@ -216,6 +217,7 @@ a bare line
             summary: "Bad (redacted)".to_owned(),
             detail: Some("So (redacted)".to_owned()),
             address: Some("a.b".to_owned()),
+            field: None,
             at: Some("main.tf:3".to_owned()),
         };
         assert_eq!(heard.diagnostics, [expected]);

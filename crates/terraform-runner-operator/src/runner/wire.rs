@@ -77,20 +77,12 @@ impl std::fmt::Display for Trouble {
 #[derive(Clone, Debug)]
 pub struct StoreClient {
     address: String,
-    /// How long it may take to be there.
-    patience: Duration,
 }
 
 impl StoreClient {
     /// The store at this address.
     pub fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into(), patience: THERE_WITHIN }
-    }
-
-    /// The same, for which nobody waits.
-    #[cfg(test)]
-    pub(crate) fn impatient(self) -> Self {
-        Self { patience: Duration::ZERO, ..self }
+        Self { address: address.into() }
     }
 
     /// Waits until it answers.
@@ -101,11 +93,6 @@ impl StoreClient {
     /// What it knows of the state.
     pub async fn summary(&self) -> Result<Option<StateReport>, Trouble> {
         self.read("/summary").await
-    }
-
-    /// The Secret that is left of a state, where there is none any more; none when there never was one.
-    pub async fn remnant(&self) -> Result<Option<String>, Trouble> {
-        self.read("/remnant").await
     }
 
     /// Who holds the lock, as Terraform is told of it.
@@ -162,7 +149,7 @@ impl StoreClient {
         let (status, body) = loop {
             match timeout(ANSWER, self.send(method.clone(), path, body.clone())).await {
                 Ok(Ok(answer)) => break answer,
-                Ok(Err(_)) if started.elapsed() < self.patience => sleep(PAUSE).await,
+                Ok(Err(_)) if started.elapsed() < THERE_WITHIN => sleep(PAUSE).await,
                 Ok(Err(error)) => return Err(Trouble::Away(format!("the store cannot be reached: {error}"))),
                 Err(_) => return Err(Trouble::Away("the store does not answer".to_owned())),
             }

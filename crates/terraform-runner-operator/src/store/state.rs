@@ -47,17 +47,6 @@ pub async fn summary(store: &Store) -> Result<Option<StateReport>, StoreError> {
     Ok(see(store).await?.index.current().map(report))
 }
 
-/// The Secret that shows, where there is no current version, that a save began all the same; none when none ever did.
-pub async fn remnant(store: &Store) -> Result<Option<String>, StoreError> {
-    // The first save of all writes its first chunk there, and then makes the Secret of the index.
-    for name in [store.names.state_chunk(0, 0), store.names.state()] {
-        if store.secret(&name).await?.is_some() {
-            return Ok(Some(name));
-        }
-    }
-    Ok(None)
-}
-
 /// A version, as reports speak of it. -1 resources: nobody can tell.
 pub fn report(version: &Version) -> StateReport {
     StateReport {

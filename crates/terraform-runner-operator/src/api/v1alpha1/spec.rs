@@ -227,8 +227,10 @@ pub enum Approval {
 }
 
 /// How often, and with what consequence, reality is compared with the state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[x_kube(validation = Rule::new("!has(self.interval) || duration(self.interval) >= duration('1s')")
+    .message("interval is at least 1s; action: Off compares nothing"))]
 pub struct Drift {
     /// How often; each workspace a little off, so that not all are checked at once.
     #[serde(default = "drift_interval")]
@@ -273,8 +275,10 @@ pub enum DeletionPolicy {
 }
 
 /// How long each part of a run may take. Terraform is asked to stop, saves its state, and ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[x_kube(validation = Rule::new("[has(self.plan) ? self.plan : '1s', has(self.apply) ? self.apply : '1s', has(self.destroy) ? self.destroy : '1s'].all(time, duration(time) >= duration('1s'))")
+    .message("a timeout is at least 1s"))]
 pub struct Timeouts {
     /// Fetching providers and modules, and planning.
     #[serde(default = "ten_minutes")]

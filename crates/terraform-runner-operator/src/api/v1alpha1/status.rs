@@ -136,6 +136,9 @@ pub struct Run {
     /// The inputs with which an apply had begun before it, if one had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_inputs: Option<String>,
+    /// Where the state was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_backend: Option<String>,
     /// The generation of the spec that it was decided on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
@@ -326,6 +329,9 @@ pub struct Diagnostic {
     /// The resource it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The field of the spec that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
     /// The file it is about, with the line: `main.tf:12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,

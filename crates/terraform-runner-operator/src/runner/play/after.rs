@@ -9,6 +9,7 @@ use crate::run::bundle::Bundle;
 use crate::run::report::{NAMED_RESOURCES, StateReport};
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::{ERRORED, Layout};
+use crate::runner::stream::told;
 use crate::runner::wire::Trouble;
 use crate::store::state::addresses;
 
@@ -39,7 +40,7 @@ impl Play {
             kept = Some(summary);
         }
         if self.order.action == Action::Destroy && outcome == Outcome::Destroyed {
-            match self.left(kept, engine).await {
+            match left(kept, engine).await {
                 Left::Nothing => self.report.empty = true,
                 Left::Something => self.say(Severity::Error, "Something is left after the destroy", None),
                 Left::Unknown(why) => self.say(Severity::Error, "Whether anything is left is not known", Some(&why)),
@@ -71,25 +72,6 @@ impl Play {
         self.say(Severity::Error, "The state of this run is lost", Some(&trouble.to_string()));
     }
 
-    /// What is left after a destroy, by what is `kept` of the state; none when it is in a backend of its own.
-    async fn left(&self, kept: Option<Result<Option<StateReport>, Trouble>>, engine: &Engine) -> Left {
-        match kept {
-            Some(Ok(Some(StateReport { resources: 0, .. }))) => Left::Nothing,
-            Some(Ok(Some(StateReport { resources: 1.., .. }))) => Left::Something,
-            // The state is encrypted, or elsewhere: only Terraform can tell.
-            Some(Ok(Some(_))) | None => listed(engine).await,
-            // No state: none was ever saved, or its first save was cut short, and what was made is not known.
-            Some(Ok(None)) => match self.store.remnant().await {
-                Ok(None) => Left::Nothing,
-                Ok(Some(secret)) => {
-                    Left::Unknown(format!("There is no state, but Secret {secret} is left of one that was saved."))
-                }
-                Err(why) => Left::Unknown(why.to_string()),
-            },
-            Some(Err(why)) => Left::Unknown(why.to_string()),
-        }
-    }
-
     /// What Terraform began to make, when it was killed or could not save. Whether the state has it is seen after a rescue.
     pub(super) fn unrecorded(&mut self, ended: &Ended) {
         let is_lost = ended.was_killed()
@@ -107,7 +89,8 @@ impl Play {
         }
         let state = self.store.state().await.ok().flatten().unwrap_or_default();
         let known = addresses(&state).unwrap_or_default();
-        begun.into_iter().filter(|address| !known.contains(address)).take(NAMED_RESOURCES).collect()
+        let lost = begun.into_iter().filter(|address| !known.contains(address));
+        lost.map(|address| told(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
     }
 
     /// Asks for the version where the run did not get far enough to hear it.
@@ -118,6 +101,19 @@ impl Play {
         if let Some(version) = said["terraform_version"].as_str() {
             self.report.engine = format!("{name} v{version}");
         }
+    }
+}
+
+/// What is left after a destroy, by what is `kept` of the state; none when it is in a backend of its own.
+async fn left(kept: Option<Result<Option<StateReport>, Trouble>>, engine: &Engine) -> Left {
+    match kept {
+        Some(Ok(Some(StateReport { resources: 0, .. }))) => Left::Nothing,
+        Some(Ok(Some(StateReport { resources: 1.., .. }))) => Left::Something,
+        // The state is encrypted, or elsewhere: only Terraform can tell.
+        Some(Ok(Some(_))) | None => listed(engine).await,
+        // A destroy is ordered where there is a state: it went since, and with it what was known.
+        Some(Ok(None)) => Left::Unknown("There is no state.".to_owned()),
+        Some(Err(why)) => Left::Unknown(why.to_string()),
     }
 }
 
@@ -147,28 +143,9 @@ async fn shows_nothing(engine: &Engine) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use opcore::duration::Span;
     use tokio::sync::watch;
 
     use super::*;
-    use crate::run::order::Order;
-    use crate::runner::wire::StoreClient;
-
-    /// A destroy whose store nobody reaches.
-    fn play(stop: watch::Receiver<bool>) -> Play {
-        let order = Order {
-            run: "run".to_owned(),
-            action: Action::Destroy,
-            binary: Binary::Tofu,
-            inputs: "hash".to_owned(),
-            plan: None,
-            stop_if_destroys: false,
-            plan_within: Span::from_secs(1),
-            apply_within: Span::from_secs(1),
-            grace: Span::from_secs(1),
-        };
-        Play::new(order, StoreClient::new("127.0.0.1:1").impatient(), stop)
-    }
 
     fn engine(program: &'static str, stop: watch::Receiver<bool>) -> Engine {
         let (dir, grace) = (std::env::temp_dir(), Duration::from_secs(1));
@@ -179,21 +156,21 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_read_is_never_taken_for_nothing() {
         let (_told, stop) = watch::channel(false);
-        let (play, tofu) = (play(stop.clone()), |program| engine(program, stop.clone()));
+        let tofu = |program| engine(program, stop.clone());
         let state = |resources| Some(Ok(Some(StateReport { resources, ..StateReport::default() })));
-        assert_eq!(play.left(state(0), &tofu("false")).await, Left::Nothing);
-        assert_eq!(play.left(state(2), &tofu("true")).await, Left::Something);
+        assert_eq!(left(state(0), &tofu("false")).await, Left::Nothing);
+        assert_eq!(left(state(2), &tofu("true")).await, Left::Something);
         for kept in [None, state(-1)] {
-            assert_eq!(play.left(kept, &tofu("true")).await, Left::Nothing, "an empty list");
+            assert_eq!(left(kept, &tofu("true")).await, Left::Nothing, "an empty list");
         }
         for kept in [None, state(-1)] {
-            assert_eq!(play.left(kept, &tofu("echo")).await, Left::Something, "a list of something");
+            assert_eq!(left(kept, &tofu("echo")).await, Left::Something, "a list of something");
         }
         let unreadable = || Some(Err(Trouble::Away("it is away".to_owned())));
         for (kept, program) in
             [(None, "false"), (state(-1), "nowhere"), (unreadable(), "true"), (Some(Ok(None)), "true")]
         {
-            let left = play.left(kept, &tofu(program)).await;
+            let left = left(kept, &tofu(program)).await;
             assert!(matches!(left, Left::Unknown(_)), "{program}: {left:?}");
         }
     }
