@@ -158,7 +158,12 @@ impl Done {
 
     /// The first write that was refused; stages after its own were not tried.
     pub fn refusal(&self) -> Option<&Refusal> {
-        self.outcomes.iter().find_map(|outcome| match outcome {
+        self.refusals().next()
+    }
+
+    /// The writes that were refused, all of them of one stage.
+    pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+        self.outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Refused(refusal) => Some(refusal),
             _ => None,
         })

@@ -1,6 +1,6 @@
 //! Graphs of named things: the one question both teardowns and rollouts ask of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A graph as people write it down: each name with the names that must come before it.
 pub type Graph<'a> = BTreeMap<&'a str, Vec<&'a str>>;
@@ -46,6 +46,36 @@ pub fn cycle<'a>(graph: &Graph<'a>) -> Option<Vec<&'a str>> {
     None
 }
 
+/// Finds a cycle that one name is on, as a closed path from it back to it, and a shortest one.
+///
+/// # Guarantees
+///
+/// Those of [`cycle`].
+pub fn cycle_through<'a>(graph: &Graph<'a>, name: &str) -> Option<Vec<&'a str>> {
+    let (start, _) = graph.get_key_value(name)?;
+    let mut came_from: BTreeMap<&str, &'a str> = BTreeMap::new();
+    let mut reached = VecDeque::from([*start]);
+    while let Some(here) = reached.pop_front() {
+        for next in graph.get(here).into_iter().flatten() {
+            if next == start {
+                let mut back = vec![*start, here];
+                while let Some(before) = back.last().filter(|last| *last != start).and_then(|last| came_from.get(last)) {
+                    back.push(before);
+                }
+                back.reverse();
+                return Some(back);
+            }
+            if let Some((next, _)) = graph.get_key_value(next)
+                && !came_from.contains_key(next)
+            {
+                came_from.insert(next, here);
+                reached.push_back(next);
+            }
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +95,25 @@ mod tests {
     #[test]
     fn a_name_that_depends_on_itself_is_a_cycle() {
         assert_eq!(cycle(&Graph::from([("a", vec!["a"])])), Some(vec!["a", "a"]));
+    }
+
+    #[test]
+    fn of_two_cycles_each_name_finds_its_own() {
+        let graph = Graph::from([
+            ("a", vec!["b"]),
+            ("b", vec!["a"]),
+            ("leads", vec!["x"]),
+            ("x", vec!["y", "nowhere"]),
+            ("y", vec!["z"]),
+            ("z", vec!["y", "x"]),
+            ("self", vec!["self"]),
+        ]);
+        let through = |name| cycle_through(&graph, name);
+        assert_eq!(through("b"), Some(vec!["b", "a", "b"]));
+        assert_eq!(through("x"), Some(vec!["x", "y", "z", "x"]));
+        assert_eq!(through("z"), Some(vec!["z", "y", "z"]), "the shortest");
+        assert_eq!(through("self"), Some(vec!["self", "self"]));
+        assert_eq!((through("leads"), through("nowhere")), (None, None));
     }
 
     #[test]

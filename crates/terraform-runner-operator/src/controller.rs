@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use opcore::act::{Done, Outcome};
 use opcore::controller::{Wakes, Watches};
 use opcore::metrics::Metrics;
@@ -117,7 +118,13 @@ impl Workspaces {
         for jobs in everywhere {
             for job in jobs.list(&ours).await?.items.iter().filter(|job| !observe::is_over(job)) {
                 let check = job.labels().get("action").map(String::as_str) == Some(Action::Check.word());
-                for owner in job.owner_references().iter().filter(|owner| owner.controller == Some(true)) {
+                // Whoever can make Jobs can label them; whose they are is another matter.
+                let ours = |owner: &&OwnerReference| {
+                    owner.controller == Some(true)
+                        && owner.kind == TerraformWorkspace::kind(&())
+                        && owner.api_version == TerraformWorkspace::api_version(&())
+                };
+                for owner in job.owner_references().iter().filter(ours) {
                     let key = Key { namespace: job.namespace(), name: owner.name.clone() };
                     self.slots.hold(&key, if check { Class::Check } else { Class::Run });
                 }
@@ -205,10 +212,14 @@ impl Operator for Workspaces {
         let key = Key::of(workspace);
         let number = |status: Option<&TerraformWorkspaceStatus>| Some(status?.run.as_ref()?.number);
         let begins = number(Some(status)) != number(workspace.status.as_ref());
-        if done.failure.is_some() || (begins && done.refusal().is_some()) {
+        // No run needs the Secret with the outputs.
+        let outputs =
+            format!("Secret {}/{}", workspace.namespace().unwrap_or_default(), render::outputs_name(workspace));
+        let refusal = done.refusals().find(|refusal| refusal.object != outputs);
+        if done.failure.is_some() || (begins && refusal.is_some()) {
             // What a run needs was not written: it has not begun.
             *status = workspace.status.clone().unwrap_or_default();
-        } else if let Some(refusal) = done.refusal().filter(|_| !has_job(status, done)) {
+        } else if let Some(refusal) = refusal.filter(|_| !has_job(status, done)) {
             refused(status, refusal, now);
         }
         if let Some(measures) = &self.measures {

@@ -1,6 +1,6 @@
 //! Reads: what a workspace refers to, its Jobs, its Secrets, its lock. Chooses nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::{OptionFuture, try_join_all};
 use jiff::Timestamp;
@@ -160,7 +160,9 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
     let jobs = reading.jobs().await?;
     let run = workspace.status.as_ref().and_then(|status| status.run.as_ref()).filter(|run| !run.is_over());
     let pods: OptionFuture<_> = run.map(|_| reading.pods()).into();
-    let references = render::references(&workspace.spec);
+    // A destroy works from what was kept: what the spec refers to may be gone, or may be no name at all.
+    let deleting = workspace.metadata.deletion_timestamp.is_some();
+    let references = if deleting { BTreeSet::new() } else { render::references(&workspace.spec) };
     let (sources, parts, lease, pods, dependencies) = futures::try_join!(
         try_join_all(references.into_iter().map(|reference| reading.source(reference))),
         reading.parts(),
@@ -316,8 +318,8 @@ fn circle(name: &str, all: &[TerraformWorkspace]) -> Option<Vec<String>> {
     let edges = all.iter().zip(&names).map(|(workspace, name)| {
         (name.as_str(), workspace.spec.depends_on.iter().map(|needed| needed.name.as_str()).collect())
     });
-    let path = opcore::graph::cycle(&edges.collect())?;
-    path.contains(&name).then(|| path.into_iter().map(str::to_owned).collect())
+    let path = opcore::graph::cycle_through(&edges.collect(), name)?;
+    Some(path.into_iter().map(str::to_owned).collect())
 }
 
 fn is_ready(workspace: &TerraformWorkspace) -> bool {

@@ -11,7 +11,7 @@ use crate::api::v1alpha1::{
     Action, Applied, Diagnostic, DriftAction, DriftStatus, Outcome, PlanStatus, Run, RunRecord, Severity, StageTimes,
     StateStatus, TerraformWorkspace, TerraformWorkspaceStatus,
 };
-use crate::observe::{JobEnd, Seen};
+use crate::observe::{JobEnd, PodSeen, Seen};
 use crate::render;
 use crate::run::report::{Report, Stage};
 
@@ -39,10 +39,15 @@ pub(super) fn take_in(
         let run = run.clone();
         return reported(workspace, run, report, seen, status, now);
     }
+    if job.is_none() && seen.pod != PodSeen::None {
+        // Its Job is gone, and its pod on the way: what that still does, nobody can tell before it is.
+        run.given_up &= matches!(seen.pod, PodSeen::Stuck(_) | PodSeen::Starting);
+        return None;
+    }
     let names = render::names(workspace);
-    let ends = workspace.metadata.deletion_timestamp.is_some() && run.action != Action::Destroy;
+    let unwanted = workspace.metadata.deletion_timestamp.is_some() && teardown::is_unwanted(workspace, run.action);
     let never_began = match job {
-        None if run.job_uid.is_none() && ends => Some("The workspace was deleted before its Job was made"),
+        None if run.job_uid.is_none() && unwanted => Some("Nobody wanted it any more before its Job was made"),
         // A state that came since says that its pod did start.
         None if run.given_up && (run.previous_inputs.is_some() || !seen.has_state(&names)) => {
             Some("Its pod did not start before nobody wanted it any more, and its Job was deleted")
@@ -54,9 +59,7 @@ pub(super) fn take_in(
         if teardown::cannot_start(workspace, &run, now) {
             not_begun(run, why.to_owned(), Outcome::Failed, status, now);
         } else {
-            not_begun(run, why.to_owned(), Outcome::Interrupted, status, now);
-            // Not for any fault of what comes next.
-            (status.failures, status.retry_at) = (0, None);
+            cancelled(run, why, status, now);
         }
         return None;
     }
@@ -81,6 +84,13 @@ pub(super) fn take_in(
     not_recorded(workspace, &begun)
 }
 
+/// A run ended before anything of it began, because nobody wanted it any more.
+pub(super) fn cancelled(run: Run, why: &str, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
+    not_begun(run, why.to_owned(), Outcome::Interrupted, status, now);
+    // Not for any fault of what comes next.
+    (status.failures, status.retry_at) = (0, None);
+}
+
 /// A run ended before anything of it began.
 pub(super) fn not_begun(
     run: Run,
@@ -94,6 +104,12 @@ pub(super) fn not_begun(
     }
     status.diagnostics = vec![Diagnostic { summary: why, ..Diagnostic::default() }];
     finish(run, outcome, StageTimes::default(), status, now);
+}
+
+/// Whether there is nothing, as far as a run could tell.
+fn has_nothing(run: &Run, report: &Report) -> bool {
+    let managed = run.backend.as_deref().is_none_or(|backend| backend == render::MANAGED);
+    if managed { report.state.is_none() } else { report.empty }
 }
 
 /// No apply began: a destroy works from what it would have worked from before, and finds it where it was.
@@ -154,15 +170,21 @@ fn reported(
             spend(&run, status);
         }
     }
-    let applied_nothing = match outcome {
-        Outcome::Planned => true,
+    match (run.action, outcome) {
+        (Action::Destroy | Action::Check, _) => {}
         // A module without resources never has a state, and needs no destroy.
-        Outcome::Unchanged if workspace.spec.backend.custom.is_some() => report.empty,
-        Outcome::Unchanged => report.state.is_none(),
-        _ => report.stage < Stage::Apply,
-    };
-    if run.action == Action::Apply && applied_nothing {
-        take_back(&run, status);
+        (_, Outcome::Unchanged) if run.previous_inputs.is_none() && has_nothing(&run, report) => {
+            take_back(&run, status);
+        }
+        // What is there is what these inputs ask for, be it that they changed nothing.
+        (_, Outcome::Applied | Outcome::Unchanged) => {
+            status.begun_inputs = Some(run.inputs.clone());
+            status.begun_backend.clone_from(&run.backend);
+        }
+        (Action::Apply, outcome) if outcome == Outcome::Planned || report.stage < Stage::Apply => {
+            take_back(&run, status);
+        }
+        _ => {}
     }
     let note = note(workspace, &run, report, status);
     finish(run, outcome, report.stages(), status, now);

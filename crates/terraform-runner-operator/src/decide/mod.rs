@@ -59,6 +59,7 @@ pub fn wants_turn(workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -
     let now = whole(now);
     let mut status = workspace.status.clone().unwrap_or_default();
     let _ = ended::take_in(workspace, seen, &mut status, now);
+    drop_unbegun(workspace, seen, &mut status, now);
     let wish = match finalizer::phase(workspace, FINALIZER) {
         Phase::Active { guarded: true } => match want::want(workspace, seen, &status, now) {
             Want::Run(wish) => wish,
@@ -86,6 +87,7 @@ fn keep_applied(
     want::heed(workspace, &mut status);
     want::forget(workspace, seen, &mut status);
     let mut writes = Plan::new();
+    drop_unbegun(workspace, seen, &mut status, now);
     let mut standing = match want::want(workspace, seen, &status, now) {
         Want::Nothing(standing) => {
             writes = make_job(workspace, seen, &status, settings);
@@ -99,11 +101,14 @@ fn keep_applied(
                 stopped(obstacle, &mut status, &mut writes)
             } else {
                 begin(workspace, seen, &wish, &mut status, &mut writes, now);
-                Standing::running(&status)
+                // What is compared is ready.
+                if wish.action == Action::Check { want::ready(&status) } else { Standing::running(&status) }
             }
         }
     };
+    writes.together(tidy::leftovers(workspace, seen, &status));
     match tidy::outputs(workspace, seen, &mut status) {
+        // Last: whoever owns a Secret of that name keeps nothing else from being done.
         Ok(outputs) => {
             writes.together(outputs);
         }
@@ -113,7 +118,6 @@ fn keep_applied(
         }
         Err(_) => {}
     }
-    writes.together(tidy::leftovers(workspace, seen, &status));
     if let Some(diagnostic) = &standing.diagnostic {
         status.diagnostics.insert(0, diagnostic.clone());
     }
@@ -139,13 +143,20 @@ fn begin(
     }
     // Long before they are needed: the API server takes a moment to know them.
     writes.together(render::rights(workspace, places(workspace, seen)));
-    let number = status.run.as_ref().map_or(1, |run| run.number + 1);
+    let last = status.run.as_ref();
+    let number = last.map_or(1, |run| run.number + 1);
+    if wish.action == Action::Destroy && last.is_none_or(|run| run.action != Action::Destroy) {
+        // What failed before says nothing of how a destroy goes.
+        status.failures = 0;
+    }
     status.run = Some(Run {
         number,
         job: render::names(workspace).job(number),
         action: wish.action,
         inputs: wish.inputs.clone(),
         plan: wish.plan.clone(),
+        backend: inputs.map(|inputs| inputs.backend.clone()),
+        anew: want::is_asked_anew(workspace, status),
         previous_inputs: status.begun_inputs.clone(),
         previous_backend: status.begun_backend.clone(),
         generation: workspace.metadata.generation,
@@ -159,6 +170,10 @@ fn begin(
         status.begun_inputs = Some(wish.inputs.clone());
         status.begun_backend = inputs.map(|inputs| inputs.backend.clone());
     }
+    if let Some(plan) = status.plan.as_mut().filter(|_| wish.makes_a_plan()) {
+        // Another one takes its place.
+        plan.needs_approval = false;
+    }
     (status.retry_at, status.lock) = (None, None);
     status.handled.replan = want::replan(workspace).map(str::to_owned);
 }
@@ -169,6 +184,16 @@ fn is_outdated(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWo
         let other_inputs = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
         other_inputs || is_of_older_spec(workspace, run)
     })
+}
+
+/// Ends a run that has no Job yet and that nobody wants any more: another spec, or a person, may have forbidden by now what
+/// it would do.
+fn drop_unbegun(workspace: &TerraformWorkspace, seen: &Seen, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
+    let unwanted = is_outdated(workspace, seen, status) || want::suspended(workspace).is_some();
+    let unbegun = |run: &&Run| !run.is_over() && run.job_uid.is_none() && seen.job(&run.job).is_none();
+    if let Some(run) = status.run.as_ref().filter(unbegun).filter(|_| unwanted).cloned() {
+        ended::cancelled(run, "Nobody wanted it any more before its Job was made", status, now);
+    }
 }
 
 fn is_of_older_spec(workspace: &TerraformWorkspace, run: &Run) -> bool {
@@ -188,7 +213,9 @@ fn given_up(workspace: &TerraformWorkspace, seen: &Seen, status: &mut TerraformW
 pub(crate) fn refused(status: &mut TerraformWorkspaceStatus, refusal: &Refusal, now: Timestamp) {
     let lasts = !matches!(refusal.reason, RefusalReason::Terminating | RefusalReason::NotServed);
     if let Some(run) = status.run.clone().filter(|run| lasts && !run.is_over() && run.job_uid.is_none()) {
-        ended::not_begun(run, refusal.message.clone(), Outcome::Failed, status, whole(now));
+        // A destroy is held up by that, and has not failed.
+        let outcome = if run.action == Action::Destroy { Outcome::Interrupted } else { Outcome::Failed };
+        ended::not_begun(run, refusal.message.clone(), outcome, status, whole(now));
     }
 }
 

@@ -17,14 +17,8 @@ pub(super) fn describe(
     now: Timestamp,
 ) {
     let generation = workspace.metadata.generation;
-    let checks = standing.summary.reason == "Checking";
     status.phase = standing.phase;
-    // A comparison with reality takes nothing away from what is applied.
-    if checks && conditions::is_true(&status.conditions, conditions::READY) {
-        status.observed_generation = generation;
-    } else {
-        standing.summary.write(status, generation, now);
-    }
+    standing.summary.write(status, generation, now);
     match &status.drift {
         // A comparison that failed does not say that nothing differs any more.
         Some(drift) if drift.summary == DriftStatus::UNKNOWN => {}

@@ -65,7 +65,10 @@ pub(super) fn tear_down(
                 Some(found) => obstacle = Some(stopped(found, &mut status, &mut writes)),
                 None => begin(workspace, seen, &wish, &mut status, &mut writes, now),
             },
-            None => writes = make_job(workspace, seen, &status, settings),
+            None if scene.is_idle() || !scene.retains() => writes = make_job(workspace, seen, &status, settings),
+            None => {
+                writes.together(scene.cancelled());
+            }
         }
         if let Some(run) = status.run.clone().filter(|run| obstacle.is_none() && !run.is_over()) {
             let stuck = is_of_older_spec(workspace, &run) || cannot_start(workspace, &run, now);
@@ -88,6 +91,12 @@ pub(super) fn tear_down(
     let next = times.into_iter().flatten().min().map_or(Next::OnEvent, Next::At);
     status.teardown = Some(progress.record);
     Decision { plan: writes, status, notes, next }
+}
+
+/// Whether a workspace that is being deleted has no use for what such a run would do, had it not begun.
+pub(super) fn is_unwanted(workspace: &TerraformWorkspace, action: Action) -> bool {
+    let retains = workspace.spec.deletion_policy == DeletionPolicy::Retain;
+    action != Action::Destroy || retains || want::suspended(workspace).is_some()
 }
 
 /// Whether a destroy that `Force` asks for has had the time to start. If its pod has not, it cannot be done.
@@ -182,14 +191,22 @@ impl Scene<'_> {
     /// What was made is left, because the spec says so.
     fn is_given_up(&self) -> bool {
         match self.workspace.spec.deletion_policy {
-            DeletionPolicy::Retain => true,
+            DeletionPolicy::Retain => self.is_idle(),
             DeletionPolicy::Destroy => false,
             DeletionPolicy::Force => {
-                let idle = self.status.run.as_ref().is_none_or(Run::is_over);
                 let suspended = want::suspended(self.workspace).is_some();
-                idle && (self.cannot_be_destroyed() || (self.hindrance().is_some() && !suspended))
+                self.is_idle() && (self.cannot_be_destroyed() || (self.hindrance().is_some() && !suspended))
             }
         }
+    }
+
+    fn retains(&self) -> bool {
+        self.workspace.spec.deletion_policy == DeletionPolicy::Retain
+    }
+
+    /// Whether no run is under way.
+    fn is_idle(&self) -> bool {
+        self.status.run.as_ref().is_none_or(Run::is_over)
     }
 
     /// A destroy failed, and not because it was held up: that is tried again, some times.
@@ -229,12 +246,17 @@ impl Scene<'_> {
     }
 
     fn wish(&self) -> Option<Wish> {
-        let idle = self.status.run.as_ref().is_none_or(Run::is_over);
         let published = self.workspace.status.as_ref().and_then(|status| status.teardown.as_ref());
         let running = published.and_then(|record| record.step(DESTROY));
         let may_begin = running.is_some_and(|step| step.phase == finalizer::StepPhase::Running);
         let pauses = self.retry_at().is_some_and(|at| at > self.now);
-        if !idle || !may_begin || pauses || self.is_destroyed() || self.is_given_up() || self.hindrance().is_some() {
+        if !self.is_idle()
+            || !may_begin
+            || pauses
+            || self.is_destroyed()
+            || self.is_given_up()
+            || self.hindrance().is_some()
+        {
             return None;
         }
         Some(Wish { action: Action::Destroy, inputs: self.status.begun_inputs.clone()?, plan: None })
@@ -254,9 +276,16 @@ impl Scene<'_> {
         (stuck && forced).then(|| STARTS_WITHIN.after(run.started_at)).filter(|at| *at > self.now)
     }
 
-    /// Runs that nobody waits for any more.
+    /// Runs that nobody waits for any more: a plan, a comparison, and a destroy that is not wanted any more. Terraform is
+    /// asked to stop, and saves what it knows.
     fn cancelled(&self) -> Vec<Write> {
-        let run = self.status.run.as_ref().filter(|run| matches!(run.action, Action::Plan | Action::Check));
+        let retains = self.retains();
+        let unwanted = |action: Action| match action {
+            Action::Plan | Action::Check => true,
+            Action::Destroy => retains,
+            Action::Apply => false,
+        };
+        let run = self.status.run.as_ref().filter(|run| unwanted(run.action));
         let job = run.and_then(|run| self.seen.job(&run.job)).filter(|job| job.ended.is_none() && !job.deleting);
         job.map(|job| tidy::delete(job.target.clone())).into_iter().collect()
     }

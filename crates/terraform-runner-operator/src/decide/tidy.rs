@@ -59,6 +59,10 @@ pub(super) fn leftovers(workspace: &TerraformWorkspace, seen: &Seen, status: &Te
             writes.push(delete(job.target.clone()));
         }
     }
+    // A run is published before its Job is made: whichever else is there was given up by someone who is gone.
+    let strays = seen.jobs.iter().filter(|job| job.ended.is_none() && !job.deleting);
+    let strays = strays.filter(|job| Some(job.target.name.as_str()) != current);
+    writes.extend(strays.map(|job| delete(job.target.clone())));
     let names = render::names(workspace);
     let needed: BTreeSet<&str> = [
         status.run.as_ref().filter(|run| !run.is_over()).map(|run| run.inputs.as_str()),

@@ -5,6 +5,7 @@ use kube::ResourceExt;
 use opcore::conditions::Summary;
 use opcore::duration::Span;
 
+use super::is_outdated;
 use crate::api::v1alpha1::{
     APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, Diagnostic, DriftAction, Outcome, PlanStatus,
     REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
@@ -35,6 +36,13 @@ pub(super) struct Wish {
     pub inputs: String,
     /// The approved plan.
     pub plan: Option<String>,
+}
+
+impl Wish {
+    /// Whether it makes a plan of its own that may be applied.
+    pub(super) fn makes_a_plan(&self) -> bool {
+        self.plan.is_none() && matches!(self.action, Action::Plan | Action::Apply)
+    }
 }
 
 /// What a workspace wants next.
@@ -77,7 +85,10 @@ impl Standing {
         let (phase, reason, words) = match run.action {
             Action::Plan => (WorkspacePhase::Planning, "Planning", "plans"),
             Action::Apply => (WorkspacePhase::Applying, "Applying", "applies"),
-            Action::Check => (status.phase, "Checking", "compares reality with the state"),
+            // Of something that nobody wants any more: else a comparison takes nothing away from what is ready.
+            Action::Check => {
+                (WorkspacePhase::Pending, "Checking", "compares reality with the state, and is waited for")
+            }
             Action::Destroy => (WorkspacePhase::Deleting, "Destroying", "destroys"),
         };
         Self::new(phase, Summary::reconciling(reason, format!("Job {} {words}.", run.job)))
@@ -87,6 +98,11 @@ impl Standing {
 /// The request for a new plan, if there is one.
 pub(super) fn replan(workspace: &TerraformWorkspace) -> Option<&str> {
     annotation(workspace, REPLAN_ANNOTATION)
+}
+
+/// Whether a person asks for a new plan that was not made yet.
+pub(super) fn is_asked_anew(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
+    replan(workspace).is_some_and(|token| status.handled.replan.as_deref() != Some(token))
 }
 
 pub(super) fn annotation<'a>(workspace: &'a TerraformWorkspace, key: &str) -> Option<&'a str> {
@@ -138,6 +154,9 @@ pub(super) fn want(
     now: Timestamp,
 ) -> Want {
     if let Some(run) = status.run.as_ref().filter(|run| !run.is_over()) {
+        if run.action == Action::Check && !is_outdated(workspace, seen, status) {
+            return Want::Nothing(ready(status));
+        }
         return Want::Nothing(with_pod(Standing::running(status), run, seen, now));
     }
     if let Some(why) = suspended(workspace) {
@@ -160,25 +179,25 @@ pub(super) fn want(
         Ok(inputs) => inputs,
     };
     let (inputs, backend) = (&inputs.hash, &inputs.backend);
-    let asked_anew = replan(workspace).is_some_and(|token| status.handled.replan.as_deref() != Some(token));
     let from_scratch = || Want::Run(Wish { action: first_action(workspace), inputs: inputs.clone(), plan: None });
-    if asked_anew {
+    if is_asked_anew(workspace, status) {
         return from_scratch();
     }
-    if let Some(standing) =
-        backend_changed(workspace, backend, status).or_else(|| state_is_gone(workspace, seen, status))
-    {
+    // One that was made from these inputs was asked for by someone who knows where the state is.
+    let waiting = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs);
+    let moved = if waiting.is_none() { backend_changed(workspace, backend, status) } else { None };
+    if let Some(standing) = moved.or_else(|| state_is_gone(workspace, seen, status)) {
         return Want::Nothing(standing);
     }
-    if let Some(plan) = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs) {
+    let failed = status.failures > 0 && status.run.as_ref().is_some_and(|run| run.inputs == *inputs);
+    if let Some(at) = status.retry_at.filter(|at| failed && *at > now) {
+        return Want::Nothing(failure(status).until(Some(at)));
+    }
+    if let Some(plan) = waiting {
         return of_person(workspace, plan);
     }
-    let failed = status.failures > 0 && status.run.as_ref().is_some_and(|run| run.inputs == *inputs);
     if failed {
-        return match status.retry_at {
-            Some(at) if at > now => Want::Nothing(failure(status).until(Some(at))),
-            _ => from_scratch(),
-        };
+        return from_scratch();
     }
     // Other inputs may have been applied in part since.
     let is_whole = status.begun_inputs.as_ref().is_none_or(|begun| begun == inputs);
@@ -300,7 +319,7 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Want {
     Want::Nothing(Standing::new(WorkspacePhase::AwaitingApproval, Summary::reconciling("AwaitingApproval", message)))
 }
 
-fn ready(status: &TerraformWorkspaceStatus) -> Standing {
+pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Standing {
     // A state that is encrypted tells no number.
     let known = status.state.as_ref().filter(|state| state.resources >= 0);
     let resources = known.map(|state| match state.resources {

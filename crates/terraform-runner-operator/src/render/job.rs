@@ -68,7 +68,10 @@ fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
         inputs: run.inputs.clone(),
         plan: run.plan.clone(),
         // Nobody is asked about a destroy: deleting the workspace was the approval.
-        stop_if_destroys: run.action == Action::Apply && workspace.spec.approval == Approval::AutoUnlessDestroy,
+        stop_if_destroys: run.action == Action::Apply
+            && run.plan.is_none()
+            && workspace.spec.approval != Approval::Auto,
+        expects_state: run.previous_inputs.is_some() && !run.anew && run.action != Action::Destroy,
         plan_within: timeouts.plan,
         apply_within: if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply },
         grace: GRACE,

@@ -51,6 +51,9 @@ pub struct Order {
     /// Keep a plan that destroys or replaces something for a person, instead of applying it. Of no meaning to a destroy.
     #[serde(default)]
     pub stop_if_destroys: bool,
+    /// Whether there must be a state, wherever it is: without it, everything would be made once more.
+    #[serde(default)]
+    pub expects_state: bool,
     /// How long fetching and planning may take.
     pub plan_within: Span,
     /// How long applying, or destroying, may take.

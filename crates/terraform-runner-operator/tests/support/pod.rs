@@ -207,6 +207,7 @@ impl Pod<'_> {
             inputs: Bundle::hash(&bundle.bytes().unwrap()),
             plan: None,
             stop_if_destroys: false,
+            expects_state: false,
             plan_within: Span::from_secs(60),
             apply_within: Span::from_secs(60),
             grace: Span::from_secs(30),

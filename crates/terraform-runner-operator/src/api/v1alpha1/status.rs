@@ -133,6 +133,12 @@ pub struct Run {
     /// The approved plan that it applies, if it applies one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
+    /// Where the state is, by its inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// Whether a person asked for it: then it goes on although there is no state any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
     /// The inputs with which an apply had begun before it, if one had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_inputs: Option<String>,
@@ -147,7 +153,8 @@ pub struct Run {
     /// The UID of its Job, once that is known to exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_uid: Option<String>,
-    /// Whether its pod had not started when nobody waited for it any more: then its Job is deleted, and nothing was done.
+    /// Whether its pod had not started when nobody waited for it any more: then its Job is deleted, and nothing was done,
+    /// unless the pod starts before it is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_up: bool,
     /// When it was over.

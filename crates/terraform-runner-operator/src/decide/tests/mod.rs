@@ -1,5 +1,6 @@
 //! A workspace's way, pass by pass, with what a cluster would answer written down.
 
+mod interfering;
 mod recovering;
 
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ impl Play {
         let seen = Seen {
             inputs,
             jobs: Vec::new(),
-            pod: PodSeen::Started,
+            pod: PodSeen::None,
             report: None,
             journal: None,
             outputs: None,
@@ -93,6 +94,15 @@ impl Play {
                 Write::Apply(apply) => self.exists(&apply.resource, &apply.object),
                 Write::Delete(delete) => {
                     let name = &delete.target.name;
+                    if self
+                        .workspace
+                        .status
+                        .as_ref()
+                        .and_then(|status| status.run.as_ref())
+                        .is_some_and(|run| run.job == *name)
+                    {
+                        self.seen.pod = PodSeen::None;
+                    }
                     self.seen.jobs.retain(|job| job.target.name != *name);
                     self.seen.parts.retain(|part| part.target.name != *name);
                     self.seen.lock = self.seen.lock.take().filter(|lock| lock.target.name != *name);
@@ -110,6 +120,7 @@ impl Play {
         target.uid = format!("uid of {}", target.name);
         if resource.kind == "Job" && self.seen.job(&target.name).is_none() {
             self.seen.jobs.push(JobSeen { target, made_at: Some(self.now), ended: None, deleting: false });
+            self.seen.pod = PodSeen::Started;
         } else if resource.kind == "Secret" {
             let part = object.metadata.labels.as_ref().unwrap()[render::PART_LABEL].clone();
             self.part(target, part);
@@ -185,6 +196,13 @@ impl Play {
 
     fn wait(&mut self, seconds: i64) -> &mut Self {
         self.now += SignedDuration::from_secs(seconds);
+        self
+    }
+
+    /// Someone deletes the Job of the run that is under way, and its pod goes with it.
+    fn lose_job(&mut self) -> &mut Self {
+        self.seen.jobs.clear();
+        self.seen.pod = PodSeen::None;
         self
     }
 
@@ -346,8 +364,7 @@ fn failed_jobs_are_kept_by_count() {
 fn a_run_whose_job_is_gone_without_a_report_is_lost_and_tried_again() {
     let mut play = Play::simple();
     play.settle();
-    play.seen.jobs.clear();
-    play.settle();
+    play.lose_job().settle();
     assert_eq!(play.reason(), "RunLost");
     assert!(play.message().contains("deleted while it ran"), "{}", play.message());
     assert!(play.workspace.status.as_ref().unwrap().begun_inputs.is_some(), "nobody knows what it did");
@@ -541,8 +558,7 @@ fn a_deletion_waits_for_the_run_that_is_under_way() {
 fn no_state_after_an_apply_began_is_not_nothing_to_do() {
     let mut play = Play::simple();
     play.settle();
-    play.seen.jobs.clear();
-    play.settle();
+    play.lose_job().settle();
     play.delete().settle();
     assert_eq!(play.reason(), "DestroyBlocked");
     assert!(play.message().contains("there is no state") && play.message().contains("Retain"), "{}", play.message());

@@ -20,8 +20,7 @@ fn a_lost_run_of_an_approved_plan_is_not_repeated_without_a_new_approval() {
     play.settle();
     play.ends(Outcome::Planned, |_| {}).settle();
     play.annotate("infra.opr8r/approve", "plan-1").settle();
-    play.seen.jobs.clear();
-    play.settle();
+    play.lose_job().settle();
     assert_eq!((play.run().number, play.reason().as_str()), (2, "RunLost"));
     play.wait(11).settle();
     assert_eq!((play.run().number, play.run().action), (3, Action::Plan), "what it did is not known: plan anew");
@@ -34,7 +33,7 @@ fn what_a_lost_run_had_begun_to_make_is_told() {
     play.settle();
     let begun = |run: &str| Some(Journal { run: run.to_owned(), begun: ["aws_vpc.next".to_owned()].into() });
     let job = play.run().job.clone();
-    play.seen.jobs.clear();
+    play.lose_job();
     play.seen.journal = begun("of an older run");
     assert_eq!(play.decide().notes, []);
     play.seen.journal = begun(&job);
