@@ -228,7 +228,7 @@ async fn asked(mut stopping: watch::Receiver<bool>) {
 
 fn set_up_logs(flags: &Flags) -> Result<(), Failure> {
     let filter =
-        filter(&flags.log_level).map_err(|error| Failure::Flag { flag: "log-level", reason: error.to_string() });
+        log_filter(&flags.log_level).map_err(|error| Failure::Flag { flag: "log-level", reason: error.to_string() });
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter.as_ref().map_or_else(|_| EnvFilter::new("info"), Clone::clone))
         .with_writer(std::io::stderr)
@@ -241,7 +241,11 @@ fn set_up_logs(flags: &Flags) -> Result<(), Failure> {
 }
 
 /// What to log. kube logs whole answers that it cannot read, Secrets included: only who names it gets to see them.
-fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+///
+/// # Errors
+///
+/// When the level is none.
+pub fn log_filter(level: &str) -> Result<EnvFilter, ParseError> {
     if level.contains("kube_client") {
         EnvFilter::try_new(level)
     } else {

@@ -79,7 +79,7 @@ pub(super) fn take_in(
     let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
     status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
     let journal = seen.journal.as_ref().filter(|journal| journal.run == run.job);
-    let begun: Vec<&str> = journal.iter().flat_map(|journal| &journal.begun).map(String::as_str).collect();
+    let begun: Vec<&str> = journal.iter().flat_map(|journal| journal.begun.values()).map(String::as_str).collect();
     finish(run, Outcome::Lost, StageTimes::default(), status, now);
     not_recorded(workspace, &begun)
 }

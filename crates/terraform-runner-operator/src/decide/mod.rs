@@ -156,7 +156,9 @@ fn begin(
         inputs: wish.inputs.clone(),
         plan: wish.plan.clone(),
         backend: inputs.map(|inputs| inputs.backend.clone()),
-        anew: want::is_asked_anew(workspace, status),
+        expects_state: status.last_applied.is_some()
+            && status.begun_inputs.is_some()
+            && !want::is_asked_anew(workspace, status),
         previous_inputs: status.begun_inputs.clone(),
         previous_backend: status.begun_backend.clone(),
         generation: workspace.metadata.generation,
@@ -232,7 +234,11 @@ fn make_job(
     if published.is_none_or(|published| published.number != run.number) {
         return writes;
     }
-    if let Some(chunks) = seen.kept_inputs(&render::names(workspace), &run.inputs) {
+    let names = render::names(workspace);
+    if let Some(inputs) = seen.kept_inputs(&names, &run.inputs) {
+        let previous = run.previous_inputs.as_ref().filter(|previous| **previous != run.inputs);
+        let previous = previous.and_then(|hash| seen.kept_inputs(&names, hash)).unwrap_or_default();
+        let chunks = render::Chunks { inputs, previous };
         writes.together(render::rights(workspace, places(workspace, seen)));
         writes.together(render::binding(workspace));
         writes.then(render::job(workspace, run, chunks, settings));

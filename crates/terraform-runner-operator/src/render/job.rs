@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use super::rights::service_account;
 use super::{labels, marks, metadata, names};
 use crate::api::v1alpha1::{Action, Approval, Run, TerraformWorkspace, TerraformWorkspaceSpec};
-use crate::run::order::{INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, STORE_VARIABLE, StoreOrder, WORK_PATH};
+use crate::run::order::{
+    INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, PREVIOUS_PATH, STORE_VARIABLE, StoreOrder, WORK_PATH,
+};
 
 /// How long Terraform has for stopping after it was asked to: providers may have to wait for a cloud.
 const GRACE: Span = Span::from_secs(120);
@@ -22,7 +24,7 @@ const SLACK: u64 = 600;
 /// Where the runner is put in an image that does not have it.
 const TOOLS_PATH: &str = "/run/tools";
 /// The volumes that are ours. What is in `token` is for the container `store` alone.
-const VOLUMES: [&str; 5] = ["inputs", "work", "tmp", "token", "tools"];
+const VOLUMES: [&str; 6] = ["inputs", "previous", "work", "tmp", "token", "tools"];
 /// Nobody in particular.
 const USER: i64 = 65532;
 
@@ -35,8 +37,17 @@ pub struct Settings {
     pub pull_policy: String,
 }
 
+/// How many chunks inputs have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chunks {
+    /// Those of the run.
+    pub inputs: usize,
+    /// Those that were applied before; none when they are the same, or gone.
+    pub previous: usize,
+}
+
 /// The Job of a run whose inputs have so many chunks.
-pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: usize, settings: &Settings) -> Write {
+pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: Chunks, settings: &Settings) -> Write {
     let order = order(workspace, run);
     let within: Duration = [order.plan_within, order.apply_within, GRACE, GRACE].map(Span::as_duration).iter().sum();
     let mut metadata = metadata(workspace, run.job.clone(), "run");
@@ -71,7 +82,7 @@ fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
         stop_if_destroys: run.action == Action::Apply
             && run.plan.is_none()
             && workspace.spec.approval != Approval::Auto,
-        expects_state: run.previous_inputs.is_some() && !run.anew && run.action != Action::Destroy,
+        expects_state: run.expects_state && run.action != Action::Destroy,
         plan_within: timeouts.plan,
         apply_within: if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply },
         grace: GRACE,
@@ -109,7 +120,7 @@ fn pod(
     workspace: &TerraformWorkspace,
     run: &Run,
     order: &Order,
-    chunks: usize,
+    chunks: Chunks,
     labels: &BTreeMap<String, String>,
     settings: &Settings,
 ) -> Value {
@@ -120,7 +131,7 @@ fn pod(
     let own_image = workspace.spec.engine.image.as_ref();
 
     let mut volumes = vec![
-        json!({ "name": "inputs", "projected": { "defaultMode": 0o444, "sources": input_sources(workspace, run, chunks) } }),
+        inputs_volume(workspace, "inputs", &run.inputs, chunks.inputs),
         json!({ "name": "work", "emptyDir": {} }),
         json!({ "name": "tmp", "emptyDir": {} }),
         token(),
@@ -130,6 +141,10 @@ fn pod(
         json!({ "name": "work", "mountPath": WORK_PATH }),
         json!({ "name": "tmp", "mountPath": "/tmp" }),
     ];
+    if let Some(previous) = run.previous_inputs.as_ref().filter(|_| chunks.previous > 0) {
+        volumes.push(inputs_volume(workspace, "previous", previous, chunks.previous));
+        mounts.push(json!({ "name": "previous", "mountPath": PREVIOUS_PATH, "readOnly": true }));
+    }
     let mut first = Vec::new();
     let mut program = "/tf-runner".to_owned();
     if own_image.is_some() {
@@ -223,13 +238,14 @@ fn container(name: &str, image: &str, settings: &Settings, command: &Value, moun
     })
 }
 
-fn input_sources(workspace: &TerraformWorkspace, run: &Run, chunks: usize) -> Vec<Value> {
+/// A volume with kept inputs.
+fn inputs_volume(workspace: &TerraformWorkspace, name: &str, hash: &str, chunks: usize) -> Value {
     let names = names(workspace);
     let sources = (0..chunks).map(|number| {
         let items = json!([{ "key": "chunk", "path": number.to_string() }]);
-        json!({ "secret": { "name": names.inputs_chunk(&run.inputs, number), "items": items } })
+        json!({ "secret": { "name": names.inputs_chunk(hash, number), "items": items } })
     });
-    sources.collect()
+    json!({ "name": name, "projected": { "defaultMode": 0o444, "sources": sources.collect::<Vec<_>>() } })
 }
 
 /// The token, as Kubernetes itself would mount it, for one container alone.
@@ -263,6 +279,7 @@ mod tests {
 
     /// The spec of the pod of a run.
     fn pod_of(workspace: &TerraformWorkspace, action: Action, inputs: &str, chunks: usize) -> Value {
+        let chunks = Chunks { inputs: chunks, previous: 0 };
         let run = json!({
             "number": 1, "job": names(workspace).job(1), "action": action, "inputs": inputs,
             "startedAt": jiff::Timestamp::UNIX_EPOCH,

@@ -9,7 +9,7 @@ mod rights;
 
 pub use backend::MANAGED;
 pub use inputs::{Found, Inputs, Problem, Reference, Source, Sources, input_secrets, inputs, references};
-pub use job::{Settings, job};
+pub use job::{Chunks, Settings, job};
 pub use module::{builtin, fill};
 pub use outputs::{outputs_name, outputs_secret, statuses};
 pub use rights::{binding, rights};

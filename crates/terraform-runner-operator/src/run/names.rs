@@ -30,6 +30,11 @@ impl Names {
         Self { stem: stem.into() }
     }
 
+    /// The names beside which the Job of a run has its own.
+    pub fn of_job(job: &str) -> Self {
+        Self::with_stem(job.rsplit_once('-').map_or(job, |(stem, _)| stem))
+    }
+
     /// What they all begin with; the name of the ServiceAccount, the Role and the RoleBinding.
     pub fn stem(&self) -> &str {
         &self.stem
@@ -139,6 +144,7 @@ mod tests {
         assert_eq!(names.place_of(&names.state_chunk(7, 3)), Some(7));
         assert_eq!(names.place_of(&names.state()), None);
         assert_eq!(names.place_of(&names.report()), None);
+        assert_eq!(Names::of_job(&names.job(12)), names);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub const POD_VARIABLE: &str = "TF_RUNNER_POD_UID";
 
 /// Where the chunks of the [`Bundle`](super::bundle::Bundle) are mounted: files `0`, `1`, … of one gzip stream.
 pub const INPUTS_PATH: &str = "/run/inputs";
+/// Where those of the inputs that were applied before are, if they are other ones: what was confidential then still is.
+pub const PREVIOUS_PATH: &str = "/run/previous";
 /// An empty directory in which Terraform works.
 pub const WORK_PATH: &str = "/run/work";
 /// Where the container `store` listens, on the pod's own loopback.

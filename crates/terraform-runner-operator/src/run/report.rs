@@ -1,6 +1,6 @@
 //! What a runner tells of a run: in a Secret, because the outputs are beside it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -80,8 +80,8 @@ impl Report {
 pub struct Journal {
     /// The run, by the name of its Job.
     pub run: String,
-    /// The addresses.
-    pub begun: BTreeSet<String>,
+    /// The addresses, each with the words in which it may be told.
+    pub begun: BTreeMap<String, String>,
 }
 
 /// The stages of a run.

@@ -110,7 +110,8 @@ fn stopping() -> std::io::Result<watch::Receiver<bool>> {
 }
 
 async fn serve_here(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
+    let filter = opcore::runtime::log_filter("info").map_err(|error| error.to_string())?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     let _ = log.try_init();
     let order: StoreOrder = settings::told(STORE_VARIABLE)?;
     let pod = std::env::var(POD_VARIABLE).map_err(|_| format!("{POD_VARIABLE} is not set: the operator sets it"))?;

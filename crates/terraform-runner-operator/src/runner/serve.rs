@@ -7,14 +7,15 @@
 //! | `POST /rescue` | a state that Terraform could not save |
 //! | `PUT`, `GET /plan`, `POST /journal`, `POST /report` | what `tf-runner run` has to keep |
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -29,7 +30,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::wire::{Filing, PlanFetched, PlanFiling};
+use super::wire::{AWAY, Filing, PlanFetched, PlanFiling};
 use crate::run::order::StoreOrder;
 use crate::run::report::{Journal, NAMED_RESOURCES};
 use crate::store::pack::pack;
@@ -40,6 +41,9 @@ use crate::store::{Store, StoreError, journal, lock, plan, report, state};
 const RENEW: Duration = Duration::from_secs(10);
 /// How long a request to the API server may take.
 const REQUEST: Duration = Duration::from_secs(15);
+
+/// A larger request is refused: a state that large could not be kept.
+const LARGEST: usize = 1 << 30;
 
 /// The store at work.
 struct Server {
@@ -54,6 +58,8 @@ struct Server {
     renewing: Mutex<Option<AbortHandle>>,
     /// What was begun, as it is kept; none until it is known what a predecessor in this pod kept.
     journal: tokio::sync::Mutex<Option<Journal>>,
+    /// Whether the report was filed.
+    is_reported: AtomicBool,
 }
 
 /// Why a request is not answered as the asker hoped.
@@ -112,6 +118,7 @@ pub async fn serve(
         adopted: OnceCell::new(),
         renewing: Mutex::default(),
         journal: tokio::sync::Mutex::default(),
+        is_reported: AtomicBool::new(false),
     };
     let server = Arc::new(server);
     let adopting = server.clone();
@@ -148,7 +155,7 @@ async fn talk(server: Arc<Server>, io: TokioIo<tokio::net::TcpStream>, mut stop:
 impl Server {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let body = match body.collect().await {
+        let body = match Limited::new(body, LARGEST).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => return response(StatusCode::BAD_REQUEST, error.to_string().into()),
         };
@@ -186,6 +193,12 @@ impl Server {
             ("POST", "/journal") => self.note(parse(&body)?).await,
             ("POST", "/report") => {
                 let Filing { report, outputs } = parse(&body)?;
+                if report.run != self.order.run {
+                    return Err(No::Bad(format!("a report of {} is filed by its own pod", report.run)));
+                }
+                // After it nothing more is noted: what is kept may be taken down as soon as it is there.
+                let _journal = self.journal.lock().await;
+                self.is_reported.store(true, Ordering::SeqCst);
                 patiently(|| report::save(&self.store, &report, outputs.as_ref())).await?;
                 Ok(None)
             }
@@ -207,13 +220,16 @@ impl Server {
     }
 
     /// Notes what Terraform begins to make.
-    async fn note(&self, begun: Vec<String>) -> Answer {
+    async fn note(&self, begun: BTreeMap<String, String>) -> Answer {
         let mut journal = self.journal.lock().await;
+        if self.is_reported.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
         let mut noted = match journal.clone() {
             Some(known) => known,
             None => {
                 let kept = patiently(|| journal::load(&self.store)).await?;
-                let own = || Journal { run: self.order.run.clone(), begun: BTreeSet::new() };
+                let own = || Journal { run: self.order.run.clone(), begun: BTreeMap::new() };
                 kept.filter(|kept| kept.run == self.order.run).unwrap_or_else(own)
             }
         };
@@ -229,7 +245,7 @@ impl Server {
         let mut journal = self.journal.lock().await;
         let Some(mut noted) = journal.clone().filter(|noted| !noted.begun.is_empty()) else { return };
         let recorded = state::addresses(state).unwrap_or_default();
-        noted.begun.retain(|address| !recorded.contains(address));
+        noted.begun.retain(|address, _| !recorded.contains(address));
         if self.keep_journal(&mut journal, noted).await.is_err() {
             // Too much in it is better than too little.
             tracing::warn!("the journal is not kept");
@@ -257,9 +273,9 @@ impl Server {
         let save = state::Save { packed: &packed, facts: &facts, run: &self.order.run, history: &self.order.history };
         patiently(|| async {
             // In this order: whoever saves after us must have taken the lock after we looked.
-            let seen = state::see(&self.store).await?;
+            let aim = state::aim(&self.store, &save).await?;
             lock::require(&self.store, &self.pod, id).await?;
-            state::save(&self.store, seen, &save).await
+            state::save(&self.store, aim, &save).await
         })
         .await?;
         self.strike(&state).await;
@@ -365,7 +381,7 @@ fn code(error: &StoreError) -> StatusCode {
         StoreError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         // Asking once more does not mend it.
         StoreError::Missing(_) | StoreError::Damaged { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-        StoreError::Api(_) => StatusCode::SERVICE_UNAVAILABLE,
+        StoreError::Api(_) => AWAY,
     }
 }
 

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 
-use crate::run::order::{INPUTS_PATH, STORE_ADDRESS, WORK_PATH};
+use crate::run::order::{INPUTS_PATH, PREVIOUS_PATH, STORE_ADDRESS, WORK_PATH};
 
 /// Instead of [`INPUTS_PATH`].
 pub const INPUTS_VARIABLE: &str = "TF_RUNNER_INPUTS_PATH";
+/// Instead of [`PREVIOUS_PATH`].
+pub const PREVIOUS_VARIABLE: &str = "TF_RUNNER_PREVIOUS_PATH";
 /// Instead of [`WORK_PATH`].
 pub const WORK_VARIABLE: &str = "TF_RUNNER_WORK_PATH";
 /// Instead of [`STORE_ADDRESS`].
@@ -26,6 +28,11 @@ pub fn path(variable: &str, usual: &str) -> PathBuf {
 /// The folder of the inputs.
 pub fn inputs() -> PathBuf {
     path(INPUTS_VARIABLE, INPUTS_PATH)
+}
+
+/// The folder of the inputs before them, which may not be there.
+pub fn previous() -> PathBuf {
+    path(PREVIOUS_VARIABLE, PREVIOUS_PATH)
 }
 
 /// The folder to work in.

@@ -1,5 +1,7 @@
 //! What the two containers of a pod tell each other, on its loopback.
 
+use std::collections::BTreeMap;
+
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -21,6 +23,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 const THERE_WITHIN: Duration = Duration::from_mins(1);
 /// How long an answer may take: the store waits a minute for the API server.
 const ANSWER: Duration = Duration::from_secs(100);
+
+/// The answer of a store that has waited for the API server as long as it does. Terraform asks again where this is a fault
+/// of the server, ten times, a minute each; so it keeps the state in a file, and the runner goes on from there.
+pub const AWAY: StatusCode = StatusCode::FAILED_DEPENDENCY;
 
 /// A report with the outputs.
 #[derive(Serialize, Deserialize)]
@@ -116,8 +122,8 @@ impl StoreClient {
     }
 
     /// Notes what Terraform begins to make.
-    pub async fn note(&self, begun: &[String]) -> Result<(), Trouble> {
-        self.write(Method::POST, "/journal", &begun).await
+    pub async fn note(&self, begun: &BTreeMap<String, String>) -> Result<(), Trouble> {
+        self.write(Method::POST, "/journal", begun).await
     }
 
     /// Files a report.
@@ -157,7 +163,9 @@ impl StoreClient {
         match status {
             StatusCode::NO_CONTENT => Ok(None),
             status if status.is_success() => Ok(Some(body)),
-            status if status.is_server_error() => Err(Trouble::Away(String::from_utf8_lossy(&body).into_owned())),
+            status if status == AWAY || status.is_server_error() => {
+                Err(Trouble::Away(String::from_utf8_lossy(&body).into_owned()))
+            }
             _ => Err(Trouble::Refused(String::from_utf8_lossy(&body).into_owned())),
         }
     }

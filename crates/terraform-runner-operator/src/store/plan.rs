@@ -49,7 +49,7 @@ pub async fn save(
         let bytes = packed.chunks.iter().map(Vec::len).sum();
         return Err(StoreError::TooLarge { what: "The plan", bytes, limit: PLAN_CHUNKS * CHUNK_BYTES });
     }
-    write_chunks(store, &packed, |chunk| store.names.plan_chunk(chunk)).await?;
+    write_chunks(store, &packed, |chunk| (store.names.plan_chunk(chunk), None)).await?;
     let kept = KeptPlan {
         report: report.clone(),
         inputs: inputs.to_owned(),

@@ -21,6 +21,8 @@ use crate::run::report::StateReport;
 pub const INDEX_KEY: &str = "index.json";
 /// The key of the data in the Secret of a chunk.
 pub const CHUNK_KEY: &str = "data";
+/// A version that no Secret has: an apply that names it creates, or is refused as a conflict.
+const NEVER: &str = "1";
 /// How many chunks are written at once.
 const AT_ONCE: usize = 4;
 
@@ -176,12 +178,35 @@ pub struct Save<'a> {
     pub history: &'a History,
 }
 
-/// Makes this the current version. `seen` was read before the lock was found to be ours.
+/// Where the next version goes, and what is there by now.
+#[derive(Clone, Debug)]
+pub struct Aim {
+    seen: Seen,
+    place: usize,
+    /// The version of each Secret that a chunk goes into.
+    versions: Vec<String>,
+}
+
+/// Looks where a version would go.
+pub async fn aim(store: &Store, save: &Save<'_>) -> Result<Aim, StoreError> {
+    let seen = see(store).await?;
+    let place = seen.index.free_place(usize::try_from(save.history.states).unwrap_or(1));
+    let versions = (0..save.packed.chunks.len()).map(|chunk| async move {
+        let secret = store.secrets.get_metadata_opt(&store.names.state_chunk(place, chunk)).await?;
+        Ok::<_, StoreError>(secret.and_then(|secret| secret.resource_version()).unwrap_or_else(|| NEVER.to_owned()))
+    });
+    let versions = try_join_all(versions).await?;
+    Ok(Aim { seen, place, versions })
+}
+
+/// Makes this the current version. `aim` was taken before the lock was found to be ours: whoever saves after that, and
+/// whoever had the lock before and is late, gets in nobody's way.
 ///
 /// # Errors
 ///
 /// When something newer, or something else, is kept; when somebody else saved meanwhile (409); when it is too large.
-pub async fn save(store: &Store, seen: Seen, save: &Save<'_>) -> Result<(), StoreError> {
+pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreError> {
+    let Aim { seen, place, versions } = aim;
     let Save { packed, facts, run, history } = save;
     match seen.index.judge(facts, &packed.sums.sha256, run) {
         Verdict::Save => {}
@@ -193,8 +218,8 @@ pub async fn save(store: &Store, seen: Seen, save: &Save<'_>) -> Result<(), Stor
         return Err(StoreError::TooLarge { what: "The state", bytes, limit: STATE_CHUNKS * CHUNK_BYTES });
     }
     let keep = usize::try_from(history.states).unwrap_or(1);
-    let place = seen.index.free_place(keep);
-    write_chunks(store, packed, |chunk| store.names.state_chunk(place, chunk)).await?;
+    let chunk = |number: usize| (store.names.state_chunk(place, number), versions.get(number).map(String::as_str));
+    write_chunks(store, packed, chunk).await?;
     let version = Version {
         place,
         facts: (*facts).clone(),
@@ -217,15 +242,15 @@ pub async fn save(store: &Store, seen: Seen, save: &Save<'_>) -> Result<(), Stor
     Ok(())
 }
 
-/// Writes chunks into the Secrets of these names.
-pub(super) async fn write_chunks(
+/// Writes chunks into the Secrets of these names; where a version is named, only if they are still at that version.
+pub(super) async fn write_chunks<'a>(
     store: &Store,
     packed: &Packed,
-    name: impl Fn(usize) -> String,
+    target: impl Fn(usize) -> (String, Option<&'a str>),
 ) -> Result<(), StoreError> {
-    let named = packed.chunks.iter().enumerate().map(|(number, chunk)| (name(number), chunk));
-    let writes = named.map(|(name, chunk)| async move {
-        store.write(&name, [(CHUNK_KEY, ByteString(chunk.clone()))].into(), None).await
+    let named = packed.chunks.iter().enumerate().map(|(number, chunk)| (target(number), chunk));
+    let writes = named.map(|((name, version), chunk)| async move {
+        store.write(&name, [(CHUNK_KEY, ByteString(chunk.clone()))].into(), version).await
     });
     let writes: Vec<_> = writes.collect();
     stream::iter(writes).buffer_unordered(AT_ONCE).try_for_each(|_| async { Ok(()) }).await

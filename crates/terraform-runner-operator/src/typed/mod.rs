@@ -20,6 +20,7 @@ use opcore::finalizer::{self, Phase};
 use opcore::operator::Root;
 use opcore::ownership::owner_reference;
 use opcore::{Context, Decision, Error, Next, Operator, Plan, Write};
+use serde_json::{Value, json};
 
 use crate::api::v1alpha1::{FINALIZER, TerraformWorkspace, TerraformWorkspaceSpec, WorkspacePhase};
 use crate::render::label_value;
@@ -150,9 +151,9 @@ where
         plan.then(write);
     }
     let told = seen.workspace.as_ref().filter(|live| {
-        // What is told of an older spec says nothing of this one.
+        // What is told of an older spec says nothing of this one. A person may have set fields that are none of ours.
         let observed = live.status.as_ref().and_then(|status| status.observed_generation);
-        live.spec == wanted.spec && observed == live.metadata.generation
+        holds(&json!(live.spec), &json!(wanted.spec)) && observed == live.metadata.generation
     });
     let (phase, summary) = told.map_or_else(
         || {
@@ -167,6 +168,11 @@ where
     K::show(&mut status, &Shown { phase, message: &summary.message, applied, outputs: Some(&seen.outputs) });
     summary.write(&mut status, object.meta().generation, now);
     Decision { plan, status, notes: Vec::new(), next: Next::OnEvent }
+}
+
+/// Whether each field that a typed kind sets is as it sets it.
+fn holds(live: &Value, wanted: &Value) -> bool {
+    wanted.as_object().into_iter().flatten().all(|(field, wanted)| live.get(field) == Some(wanted))
 }
 
 /// Where a workspace stands, in the terms of the conditions.

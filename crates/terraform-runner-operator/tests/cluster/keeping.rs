@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{Action, History, Outcome};
 use terraform_runner_operator::run::report::{PlanReport, Report, StateReport};
 use terraform_runner_operator::store::pack::pack;
-use terraform_runner_operator::store::{Store, StoreError, plan, report, state as states};
+use terraform_runner_operator::store::{StoreError, plan, report, state as states};
 
 use crate::{noise, state, workspace};
 
@@ -122,19 +122,24 @@ async fn of_two_that_save_at_once_one_wins() {
     let store = workspace.store();
     for serial in [1, 3] {
         // Both looked before either wrote: first at nothing, and then at a state.
-        let (one, two) = (states::see(&store).await.unwrap(), states::see(&store).await.unwrap());
-        save(&store, one, serial, "one").await.unwrap();
-        assert_eq!(save(&store, two, serial + 1, "two").await.unwrap_err().code(), Some(409));
-        assert_eq!(states::summary(&store).await.unwrap().unwrap().serial, serial);
+        let texts = [state(serial, "l", 1), state(serial + 1, "l", 1)].map(|state| state.to_string().into_bytes());
+        let packed = texts.each_ref().map(|bytes| (states::facts(bytes).unwrap(), pack(bytes)));
+        let [one, two] = [0, 1].map(|number: usize| {
+            let (facts, packed) = &packed[number];
+            states::Save { packed, facts, run: ["one", "two"][number], history: &HISTORY }
+        });
+        let aims = [states::aim(&store, &one).await.unwrap(), states::aim(&store, &two).await.unwrap()];
+        let [first, second] = aims;
+        states::save(&store, first, &one).await.unwrap();
+        let late = states::save(&store, second, &two).await.unwrap_err();
+        assert_eq!(late.code(), Some(409));
+        // Whoever is late has not even written where the other one wrote.
+        let kept: Value = serde_json::from_slice(&states::current(&store).await.unwrap().unwrap()).unwrap();
+        assert_eq!(kept["serial"], serial);
     }
 }
 
-async fn save(store: &Store, seen: states::Seen, serial: i64, run: &str) -> Result<(), StoreError> {
-    let bytes = state(serial, "l", 1).to_string().into_bytes();
-    let (facts, packed) = (states::facts(&bytes)?, pack(&bytes));
-    let save = states::Save { packed: &packed, facts: &facts, run, history: &History::default() };
-    states::save(store, seen, &save).await
-}
+const HISTORY: History = History { states: 3, failed_jobs: 3 };
 
 #[tokio::test]
 async fn a_rescued_state_takes_and_gives_back_the_lock_by_itself() {

@@ -118,6 +118,13 @@ async fn a_simple_resource_tells_what_becomes_of_its_workspace() {
     assert_eq!(ready.last_applied_hash, workspace.last_applied.map(|applied| applied.hash));
     assert_eq!(workspace.outputs_secret.as_deref(), Some("sample-simple-outputs"));
     assert_eq!(ready.message, "Applied: 2 resources.");
+    // Someone holds it by a field that is none of the kind's own: that is shown, and so is that it goes on.
+    for (suspend, phase) in [(true, WorkspacePhase::Suspended), (false, WorkspacePhase::Ready)] {
+        let patch = json!({ "spec": { "suspend": suspend } });
+        stage.workspaces().patch("sample-simple", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        let shows = |resource: &SimpleResource| resource.status.as_ref().is_some_and(|status| status.phase == phase);
+        eventually(&resources, "sample", "what its workspace says", shows).await;
+    }
     running.stop().await;
     engine.stop().await;
 }

@@ -58,7 +58,8 @@ pub async fn play(client: &Client, pod: &PodSpec) -> Option<Told> {
         let state = state(serial + 1, "l", resources).to_string();
         let (facts, packed) = (store::state::facts(state.as_bytes()).unwrap(), store::pack::pack(state.as_bytes()));
         let save = store::state::Save { packed: &packed, facts: &facts, run: &order.run, history: &kept.history };
-        store::state::save(&store, seen, &save).await.unwrap();
+        let aim = store::state::aim(&store, &save).await.unwrap();
+        store::state::save(&store, aim, &save).await.unwrap();
     }
     let diagnostic =
         Diagnostic { summary: "It cannot be".to_owned(), at: Some("main.tf:1".to_owned()), ..Diagnostic::default() };

@@ -139,7 +139,11 @@ impl Workspace {
 
     /// What a run has begun to make, and the state does not have.
     pub async fn noted(&self) -> BTreeSet<String> {
-        journal::load(&self.store()).await.unwrap().map(|journal| journal.begun).unwrap_or_default()
+        journal::load(&self.store())
+            .await
+            .unwrap()
+            .map(|journal| journal.begun.into_keys().collect())
+            .unwrap_or_default()
     }
 
     pub async fn secret(&self, name: &str) -> Secret {

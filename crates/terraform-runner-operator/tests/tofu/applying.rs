@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
 use terraform_runner_operator::run::bundle::{BackendBundle, Bundle};
+use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::run::report::Stage;
 use terraform_runner_operator::store::state;
 
@@ -79,13 +80,9 @@ async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed(engine:
 async fn a_module_that_makes_nothing_leaves_nothing(engine: Binary) {
     let workspace = workspace_of(engine, "nothing").await;
     let bundle = module("variable \"unused\" {\n  default = 1\n}\n", [].into());
-    for (number, action, outcome) in [(1, Action::Apply, Outcome::Unchanged), (2, Action::Destroy, Outcome::Destroyed)]
-    {
-        let pod = workspace.pod(number);
-        let (_, report) = pod.play(&pod.order(action, &bundle), &bundle).await;
-        assert_eq!((report.outcome, report.state), (outcome, None));
-        assert_eq!(report.empty, action == Action::Destroy);
-    }
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.state), (Outcome::Unchanged, None), "and needs no destroy");
 }
 
 #[tokio::test]
@@ -220,12 +217,22 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     assert_eq!((report.outcome, report.state), (Outcome::Applied, None), "{:?}", report.diagnostics);
     assert!(fs::exists(&file).unwrap());
     let pod = workspace.pod(7);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let expecting = Order { expects_state: true, ..pod.order(Action::Apply, &bundle) };
+    let (_, report) = pod.play(&expecting, &bundle).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Unchanged, false), "there is something");
     assert_eq!(workspace.outputs().await["a"].text(), "b");
     let pod = workspace.pod(2);
     let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true));
+
+    // Somebody emptied the bucket, so to speak.
+    fs::remove_file(&file).unwrap();
+    let pod = workspace.pod(3);
+    let expecting = Order { expects_state: true, ..pod.order(Action::Apply, &bundle) };
+    let (_, report) = pod.play(&expecting, &bundle).await;
+    let said = &report.diagnostics[0].summary;
+    assert_eq!((report.outcome, said.as_str()), (Outcome::Failed, "There is no state any more"));
+    assert!(!fs::exists(&file).unwrap(), "nothing was made anew");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use kube::api::PostParams;
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
+use terraform_runner_operator::run::bundle::BackendBundle;
 use terraform_runner_operator::store::lock;
 use terraform_runner_operator::store::state as states;
 
@@ -14,6 +15,7 @@ use opcore_testing::PATIENCE;
 with_both_engines!(
     terraform_killed_in_mid_apply_is_reported_and_the_next_run_converges,
     a_state_that_cannot_be_saved_is_rescued,
+    a_state_that_its_own_backend_did_not_take_is_pushed_there,
 );
 
 async fn terraform_killed_in_mid_apply_is_reported_and_the_next_run_converges(engine: Binary) {
@@ -113,22 +115,48 @@ async fn a_state_that_cannot_be_saved_is_rescued(engine: Binary) {
 }
 
 #[tokio::test]
-async fn a_first_save_that_was_cut_short_is_not_taken_for_an_empty_state() {
+async fn no_state_is_not_taken_for_an_empty_state() {
     let workspace = workspace("halved").await;
     let bundle = simple(&workspace, json!({}));
-    let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
-    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "nothing was ever saved");
-
-    // The pod was killed when it had written the state, and not yet where it is.
-    for name in [workspace.names.state_chunk(0, 0), workspace.names.state()] {
-        let secret = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
-        workspace.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
-        let pod = workspace.pod(2);
+    let refused = async |number| {
+        let pod = workspace.pod(number);
         let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
         assert_eq!((report.outcome, report.empty), (Outcome::Failed, false));
         assert_eq!(report.diagnostics[0].summary, "Whether anything is left is not known");
+    };
+    refused(1).await;
+    // The pod was killed when it had written the state, and not yet where it is.
+    for (number, name) in [(2, workspace.names.state_chunk(0, 0)), (3, workspace.names.state())] {
+        let secret = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        workspace.api::<Secret>().create(&PostParams::default(), &secret).await.unwrap();
+        refused(number).await;
     }
+}
+
+async fn a_state_that_its_own_backend_did_not_take_is_pushed_there(engine: Binary) {
+    let workspace = workspace_of(engine, "pushed").await;
+    let folder = workspace.dir.path().join("backend");
+    std::fs::create_dir(&folder).unwrap();
+    let mut bundle = simple(&workspace, json!({ "sleep": "2s" }));
+    bundle.backend = Some(BackendBundle {
+        kind: "local".to_owned(),
+        config: [("path".to_owned(), folder.join("it.tfstate").display().to_string().into())].into(),
+    });
+    let pod = workspace.pod(1);
+    let _serve = pod.serve().await;
+    let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
+    run.until_says("terraform_data.sleep[0]: Creating").await;
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(&folder, "in its way").unwrap();
+    run.until_says("Failed to").await;
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    let (code, printed) = run.ended().await;
+    assert_eq!(code, Some(1), "{printed}");
+    let report = workspace.report().await;
+    assert!(report.diagnostics.iter().any(|said| said.summary == "The state was rescued"), "{:?}", report.diagnostics);
+    let kept = std::fs::read_to_string(folder.join("it.tfstate")).unwrap();
+    assert!(kept.contains("random_string") && kept.contains("terraform_data"), "{kept}");
 }
 
 #[tokio::test]

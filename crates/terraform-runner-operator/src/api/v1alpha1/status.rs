@@ -136,9 +136,9 @@ pub struct Run {
     /// Where the state is, by its inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Whether a person asked for it: then it goes on although there is no state any more.
+    /// Whether there must be a state: something was applied, and nobody asked to go on without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub anew: bool,
+    pub expects_state: bool,
     /// The inputs with which an apply had begun before it, if one had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_inputs: Option<String>,

@@ -31,7 +31,9 @@ fn what_a_lost_run_had_begun_to_make_is_told() {
     let mut play = Play::simple().applied();
     play = play.with("variables", json!({ "size": 3 }));
     play.settle();
-    let begun = |run: &str| Some(Journal { run: run.to_owned(), begun: ["aws_vpc.next".to_owned()].into() });
+    let begun = |run: &str| {
+        Some(Journal { run: run.to_owned(), begun: [("aws_vpc.next".to_owned(), "aws_vpc.next".to_owned())].into() })
+    };
     let job = play.run().job.clone();
     play.lose_job();
     play.seen.journal = begun("of an older run");

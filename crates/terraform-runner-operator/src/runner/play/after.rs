@@ -6,6 +6,7 @@ use tokio::time::{Duration, Instant, sleep};
 use super::{Play, READ_WITHIN, args};
 use crate::api::v1alpha1::{Action, Binary, Outcome, Severity};
 use crate::run::bundle::Bundle;
+use crate::run::names::Names;
 use crate::run::report::{NAMED_RESOURCES, StateReport};
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::{ERRORED, Layout};
@@ -30,8 +31,8 @@ impl Play {
     /// Rescues the state if that is needed, and completes the report.
     pub(super) async fn after(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine, outcome: Outcome) {
         let mut kept = None;
+        self.rescue(bundle, layout, engine).await;
         if bundle.backend.is_none() {
-            self.rescue(layout).await;
             let summary = self.store.summary().await;
             match &summary {
                 Ok(state) => self.report.state.clone_from(state),
@@ -56,20 +57,49 @@ impl Play {
     }
 
     /// Saves what Terraform could not.
-    async fn rescue(&mut self, layout: &Layout) {
+    async fn rescue(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine) {
         let Ok(state) = std::fs::read(layout.module.join(ERRORED)) else { return };
+        if bundle.backend.is_some() && self.push(engine).await {
+            return;
+        }
         let started = Instant::now();
         let trouble = loop {
             match self.store.rescue(state.clone()).await {
+                Ok(()) if bundle.backend.is_none() => return self.rescued(),
                 Ok(()) => {
-                    let detail = "Terraform could not save it at the end of its work. Nothing is lost.";
-                    return self.say(Severity::Warning, "The state was rescued", Some(detail));
+                    let detail = format!(
+                        "Its backend does not take it. It is kept in Secret {} and its chunks: push it before the next run.",
+                        Names::of_job(&self.order.run).state()
+                    );
+                    return self.say(Severity::Error, "The state was rescued, but not into its backend", Some(&detail));
                 }
                 Err(Trouble::Away(_)) if started.elapsed() < RESCUE_WITHIN => sleep(RESCUE_PAUSE).await,
                 Err(trouble) => break trouble,
             }
         };
         self.say(Severity::Error, "The state of this run is lost", Some(&trouble.to_string()));
+    }
+
+    /// Pushes what Terraform could not save into the backend that it knows. Answers whether that was done.
+    async fn push(&mut self, engine: &Engine) -> bool {
+        let started = Instant::now();
+        loop {
+            let pushed =
+                engine.call(&args(["state", "push", ERRORED]), Instant::now() + RESCUE_WITHIN, Listen::Keep).await;
+            if pushed.is_ok_and(|pushed| pushed.code() == Some(0)) {
+                self.rescued();
+                return true;
+            }
+            if started.elapsed() >= RESCUE_WITHIN {
+                return false;
+            }
+            sleep(RESCUE_PAUSE).await;
+        }
+    }
+
+    fn rescued(&mut self) {
+        let detail = "Terraform could not save it at the end of its work. Nothing is lost.";
+        self.say(Severity::Warning, "The state was rescued", Some(detail));
     }
 
     /// What Terraform began to make, when it was killed or could not save. Whether the state has it is seen after a rescue.

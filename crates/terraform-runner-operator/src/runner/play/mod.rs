@@ -11,6 +11,7 @@
 mod after;
 mod steps;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -85,7 +86,7 @@ impl Play {
             state: None,
             empty: false,
             unrecorded: Vec::new(),
-            milliseconds: std::collections::BTreeMap::new(),
+            milliseconds: BTreeMap::new(),
             engine: String::new(),
         };
         let redactor = Arc::default();
@@ -102,6 +103,11 @@ impl Play {
             Ok(outcome) | Err(outcome) => outcome,
         };
         self.after(&bundle, &layout, &engine, outcome).await;
+        let is_elsewhere = outcome == Outcome::Applied && bundle.backend.is_none() && self.report.state.is_none();
+        if is_elsewhere {
+            let detail = "Nothing came to where it should be kept. Look for a backend that the module brings along.";
+            return self.fail("The state was saved in another place", detail);
+        }
         if outcome == Outcome::Destroyed && !self.report.empty { Outcome::Failed } else { outcome }
     }
 
@@ -109,7 +115,10 @@ impl Play {
     async fn prepare(&mut self) -> Result<(Bundle, Layout, Engine), Outcome> {
         let started = Instant::now();
         let bundle = self.bundle(&settings::inputs()).map_err(|why| self.fail("The inputs cannot be used", &why))?;
-        self.redactor = Arc::new(Redactor::new(&bundle.confidential));
+        // The state has values of the inputs before, and a plan shows what becomes of them.
+        let before = inputs::read(&settings::previous()).ok().and_then(|bytes| Bundle::parse(&bytes).ok());
+        let confidential = [&bundle.confidential, &before.unwrap_or_default().confidential].map(Vec::as_slice).concat();
+        self.redactor = Arc::new(Redactor::new(&confidential));
         let layout =
             Layout::new(&settings::work(), &bundle).map_err(|why| self.fail("The module cannot be laid out", &why))?;
         let (env, refused) = layout::environment(&bundle, &layout, &settings::address());
@@ -125,7 +134,7 @@ impl Play {
             redactor: self.redactor.clone(),
             stop: self.stop.clone(),
             grace: self.order.grace.as_duration(),
-            begun: keep_journal(self.store.clone()),
+            begun: keep_journal(self.store.clone(), self.redactor.clone()),
         };
         self.took(Stage::Prepare, started);
         Ok((bundle, layout, engine))
@@ -158,8 +167,7 @@ impl Play {
         println!("── {} {}", engine.program, args.first().map(|word| word.to_string_lossy()).unwrap_or_default());
         let ended = engine.call(&args, until, Listen::Stream).await;
         self.took(stage, started);
-        let mut ended =
-            ended.map_err(|error| self.fail(&format!("{} cannot be started", engine.program), &error.to_string()))?;
+        let mut ended = ended.map_err(|error| self.no_engine(engine, &error))?;
         self.report.diagnostics.append(&mut ended.heard.diagnostics.clone());
         if let Some(name) = ended.heard.engine.take() {
             self.report.engine = name;
@@ -175,6 +183,16 @@ impl Play {
             self.unrecorded(&ended);
         }
         Err(self.failed(engine, stage, &ended).await)
+    }
+
+    /// Terraform is not there, or is no program.
+    fn no_engine(&mut self, engine: &Engine, error: &std::io::Error) -> Outcome {
+        let detail = if error.kind() == std::io::ErrorKind::NotFound {
+            format!("The image has no {} in its path. Name one that has in spec.engine.image.", engine.program)
+        } else {
+            error.to_string()
+        };
+        self.fail(&format!("{} cannot be started", engine.program), &detail)
     }
 
     /// Why a call failed, and the words that it lacks.
@@ -279,13 +297,16 @@ impl Play {
 }
 
 /// Has the store note what Terraform begins to make, as long as it may begin something.
-fn keep_journal(store: StoreClient) -> UnboundedSender<String> {
-    let (tell, mut begun) = unbounded_channel();
+fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<String> {
+    let (tell, mut begun) = unbounded_channel::<String>();
     tokio::spawn(async move {
         while let Some(address) = begun.recv().await {
-            let mut some: Vec<String> = vec![address];
-            while let Ok(another) = begun.try_recv() {
-                some.push(another);
+            let mut some: BTreeMap<String, String> = BTreeMap::new();
+            let mut next = Some(address);
+            while let Some(address) = next {
+                let words = told(&address, &redactor);
+                some.insert(address, words);
+                next = begun.try_recv().ok();
             }
             while store.note(&some).await.is_err() {
                 sleep(JOURNAL_PAUSE).await;

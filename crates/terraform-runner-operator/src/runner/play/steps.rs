@@ -31,6 +31,10 @@ impl Play {
     ) -> Result<Outcome, Outcome> {
         self.init(layout, engine).await?;
         let is_managed = bundle.backend.is_none();
+        if self.order.expects_state && !self.has_state(engine, is_managed).await? {
+            let detail = "Without it everything would be made once more. Restore it; or, if everything is to be made anew, ask for that: opctl tf replan.";
+            return Err(self.fail("There is no state any more", detail));
+        }
         match self.order.action {
             Action::Check => return self.check(engine).await,
             _ if self.order.plan.is_some() => self.fetch(layout).await?,
@@ -57,6 +61,21 @@ impl Play {
         }
         self.read_outputs(engine).await?;
         Ok(Outcome::Applied)
+    }
+
+    /// Whether there is a state, be it an empty one.
+    async fn has_state(&mut self, engine: &Engine, is_managed: bool) -> Result<bool, Outcome> {
+        let unreadable = "The state cannot be read";
+        if is_managed {
+            let summary = self.store.summary().await.map_err(|why| self.fail(unreadable, &why.to_string()))?;
+            return Ok(summary.is_some());
+        }
+        let pulled = engine.call(&args(["state", "pull"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
+        let pulled = pulled.map_err(|error| self.fail(unreadable, &error.to_string()))?;
+        if pulled.code() == Some(0) {
+            return Ok(!pulled.kept.trim_ascii().is_empty());
+        }
+        Err(self.fail(unreadable, &pulled.tail.join("\n")))
     }
 
     async fn init(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
@@ -97,8 +116,12 @@ impl Play {
 
     /// Makes a plan, and answers whether it changes anything.
     async fn plan(&mut self, layout: &Layout, engine: &Engine, is_managed: bool) -> Result<(bool, Heard), Outcome> {
-        let serial =
-            if is_managed { self.store.summary().await.ok().flatten().map_or(0, |state| state.serial) } else { 0 };
+        let mut serial = 0;
+        if is_managed {
+            let summary = self.store.summary().await;
+            let summary = summary.map_err(|why| self.fail("The state cannot be read", &why.to_string()))?;
+            serial = summary.map_or(0, |state| state.serial);
+        }
         let mut words = args(["plan", "-input=false", "-json", "-detailed-exitcode"]);
         if self.order.action == Action::Destroy {
             words.push("-destroy".into());
