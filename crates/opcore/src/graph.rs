@@ -59,7 +59,8 @@ pub fn cycle_through<'a>(graph: &Graph<'a>, name: &str) -> Option<Vec<&'a str>> 
         for next in graph.get(here).into_iter().flatten() {
             if next == start {
                 let mut back = vec![*start, here];
-                while let Some(before) = back.last().filter(|last| *last != start).and_then(|last| came_from.get(last)) {
+                while let Some(before) = back.last().filter(|last| *last != start).and_then(|last| came_from.get(last))
+                {
                     back.push(before);
                 }
                 back.reverse();

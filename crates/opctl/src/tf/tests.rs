@@ -214,8 +214,7 @@ fn only_the_plan_that_waits_is_decided_on() {
     let applied = network(Some(APPLIED));
     assert!(refused(&applied, None).starts_with("TerraformWorkspace network has no plan that waits: 0123456789ab was"));
     let failed = network(Some(FAILED));
-    let words =
-        "TerraformWorkspace network has no plan that waits for approval: Job tf-network-1a2b3c4d-5 failed: Missing";
+    let words = "TerraformWorkspace network has no plan that waits for approval: The run failed: Missing";
     assert!(refused(&failed, None).starts_with(words), "{}", refused(&failed, None));
 }
 

@@ -339,23 +339,22 @@ pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Standing {
 
 /// The last run failed.
 pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Standing {
-    let run = status.run.as_ref();
-    let (reason, what) = match run.and_then(|run| run.outcome) {
+    let (reason, what) = match status.run.as_ref().and_then(|run| run.outcome) {
         Some(Outcome::TimedOut) => ("RunTimedOut", "took longer than spec.timeouts allows"),
         Some(Outcome::Interrupted) => ("RunInterrupted", "was asked to stop"),
         Some(Outcome::Locked) => ("StateLocked", "found the state locked"),
         Some(Outcome::Lost) => ("RunLost", "ended without a report"),
         _ => ("RunFailed", "failed"),
     };
-    let job = run.map_or_else(|| "The run".to_owned(), |run| format!("Job {}", run.job));
     let errors = status.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
+    // Neither its number nor the time: the same failure is told in the same words, and counted.
     let mut message = match (status.diagnostics.first(), errors.count()) {
-        (Some(first), 0 | 1) => format!("{job} {what}: {}", words(first)),
-        (Some(first), several) => format!("{job} {what} with {several} errors, first: {}", words(first)),
-        (None, _) => format!("{job} {what}."),
+        (Some(first), 0 | 1) => format!("The run {what}: {}", words(first)),
+        (Some(first), several) => format!("The run {what} with {several} errors, first: {}", words(first)),
+        (None, _) => format!("The run {what}."),
     };
-    if let Some(at) = status.retry_at {
-        message = format!("{message} It is tried again at {at:.0}.");
+    if status.retry_at.is_some() {
+        message = format!("{message} It is tried again.");
     }
     Standing::new(WorkspacePhase::Failed, Summary::stalled(reason, message))
 }

@@ -142,7 +142,12 @@ fn pod(
         json!({ "name": "tmp", "mountPath": "/tmp" }),
     ];
     if let Some(previous) = run.previous_inputs.as_ref().filter(|_| chunks.previous > 0) {
-        volumes.push(inputs_volume(workspace, "previous", previous, chunks.previous));
+        let mut before = inputs_volume(workspace, "previous", previous, chunks.previous);
+        for source in before["projected"]["sources"].as_array_mut().into_iter().flatten() {
+            // It says only what else is confidential: no run waits for it.
+            source["secret"]["optional"] = json!(true);
+        }
+        volumes.push(before);
         mounts.push(json!({ "name": "previous", "mountPath": PREVIOUS_PATH, "readOnly": true }));
     }
     let mut first = Vec::new();
@@ -293,6 +298,42 @@ mod tests {
 
     fn order_of(pod: &Value) -> Order {
         serde_json::from_str(pod["containers"][0]["env"][0]["value"].as_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_job_of_a_run_with_all_that_a_workspace_may_say_of_it() {
+        let mut workspace = workspace(&json!({
+            "engine": { "binary": "terraform", "image": "registry.example.com/terraform:1.11" },
+            "approval": "Manual",
+            "runner": { "podTemplate": {
+                "metadata": { "labels": { "team": "network", "app": "mine" }, "annotations": { "note": "b" } },
+                "spec": {
+                    "nodeSelector": { "kubernetes.io/arch": "amd64" },
+                    "tolerations": [{ "key": "infra", "operator": "Exists" }],
+                    "affinity": { "nodeAffinity": {} },
+                    "resources": { "limits": { "memory": "1Gi" } },
+                    "volumes": [{ "name": "identity", "projected": { "sources": [
+                        { "serviceAccountToken": { "audience": "sts.example.com", "path": "token" } },
+                    ] } }],
+                    "volumeMounts": [{ "name": "identity", "mountPath": "/var/run/identity", "readOnly": true }],
+                    "imagePullSecrets": [{ "name": "pull" }],
+                    "serviceAccountName": "cloud",
+                    "priorityClassName": "high",
+                    "runtimeClassName": "gvisor",
+                },
+            } },
+        }));
+        workspace.metadata.labels = Some([("infra.opr8r/simpleresource".to_owned(), "sample".to_owned())].into());
+        let run = json!({
+            "number": 7, "job": names(&workspace).job(7), "action": "Apply", "inputs": "1".repeat(64), "plan": "0123456789ab",
+            "previousInputs": "2".repeat(64), "expectsState": true, "startedAt": jiff::Timestamp::UNIX_EPOCH,
+        });
+        let run: Run = serde_json::from_value(run).unwrap();
+        let settings = Settings { image: "ghcr.io/opcore-dev/tf-runner:1".to_owned(), pull_policy: "Never".to_owned() };
+        let Write::Apply(apply) = job(&workspace, &run, Chunks { inputs: 2, previous: 1 }, &settings) else {
+            panic!("a Job is applied")
+        };
+        insta::assert_yaml_snapshot!(apply.object);
     }
 
     #[test]

@@ -99,6 +99,9 @@ async fn the_runner_is_killed(stage: &Stage) -> anyhow::Result<()> {
     let nap = Nap::begin(stage, "runner-killed", "6s").await?;
     // With the first process of a container all others end.
     processes::kill(&nap.pod, |words| words.ends_with(&["run"]))?;
+    // There is no runner left to tell; what it noted while it went on is.
+    let words = event(&stage.api(), nap.name, "ResourcesNotRecorded").await?;
+    ensure!(words.contains("random_string.next[0]"), "what may be made twice is not named: {words}");
     nap.ends_well(stage, &[&[Outcome::Lost, Outcome::Applied]]).await
 }
 

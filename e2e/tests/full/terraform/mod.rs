@@ -8,5 +8,6 @@ mod ending;
 mod limitations;
 mod literal;
 mod mistakes;
+mod placing;
 mod sample;
 mod secrets;

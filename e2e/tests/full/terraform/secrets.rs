@@ -1,15 +1,16 @@
 //! A canary: what is in a Secret stays in Secrets.
 
 use anyhow::{Context, ensure};
-use e2e::terraform::{applied, complains, event, inline, install, outputs, write};
+use e2e::terraform::{applied, complains, event, inline, install, outputs, workspaces, write};
 use e2e::{PATIENCE, Release, Stage, first, scenario, until};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DynamicObject, ListParams, LogParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, LogParams};
 use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use terraform_runner_operator::api::v1alpha1::{Action, TerraformWorkspace};
 
 const CANARY: &str = "canary-7Jq2x\"<&>$9wZ";
 
@@ -52,6 +53,17 @@ resource "random_string" "that" {
   }
 }
 "#;
+/// The same, and something that does not go without saying it.
+const CLINGING: &str = r#"
+resource "terraform_data" "clinging" {
+  input = var.token
+  provisioner "local-exec" {
+    when        = destroy
+    interpreter = ["tf-runner", "sleep"]
+    command     = self.input
+  }
+}
+"#;
 /// The same, and a program that says it: the runner complains of a time that is none.
 const BABBLING: &str = r#"
 resource "terraform_data" "that" {
@@ -78,6 +90,8 @@ async fn what_is_in_a_secret_is_seen_nowhere_else() -> anyhow::Result<()> {
         write(stage, "waiting", spec(TALKATIVE, "Manual")).await?;
         complains(stage, "waiting", "AwaitingApproval").await?;
         ensure!(outputs(stage, &kept).await?["token"] == CANARY, "what is sensitive is put out as well, into a Secret");
+        is_compared(stage, "kept").await?;
+        is_destroyed_in_vain(stage).await?;
         let told = kept.status.context("it has a status")?.outputs;
         ensure!(told.iter().all(|output| output.sensitive), "{told:?}");
 
@@ -87,6 +101,9 @@ async fn what_is_in_a_secret_is_seen_nowhere_else() -> anyhow::Result<()> {
                 ensure!(!text.contains(&form), "the canary is in {place}:\n{text}");
             }
         }
+        let mut let_go = spec(&format!("{TALKATIVE}{CLINGING}"), "Auto");
+        let_go["deletionPolicy"] = json!("Retain");
+        write(stage, "clinging", let_go).await?;
         // It was looked for in the right places.
         for place in ["Event", "Job", "Pod", "TerraformWorkspace", "log of", "metrics"] {
             ensure!(seen.iter().any(|(found, _)| found.starts_with(place)), "nothing was read of {place}");
@@ -94,6 +111,26 @@ async fn what_is_in_a_secret_is_seen_nowhere_else() -> anyhow::Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Reality is compared once, and nobody looks any more.
+async fn is_compared(stage: &Stage, name: &str) -> anyhow::Result<()> {
+    let compared = |workspace: &TerraformWorkspace| {
+        let run = workspace.status.as_ref().and_then(|status| status.run.as_ref());
+        run.is_some_and(|run| run.action == Action::Check && run.is_over())
+    };
+    let mut often = spec(TALKATIVE, "Auto");
+    often["drift"] = json!({ "interval": "1s" });
+    write(stage, name, often).await?;
+    until(&workspaces(stage), name, "compared", PATIENCE, compared).await?;
+    write(stage, name, spec(TALKATIVE, "Auto")).await.map(drop)
+}
+
+/// A destroy says what it could not do.
+async fn is_destroyed_in_vain(stage: &Stage) -> anyhow::Result<()> {
+    applied(stage, "clinging", spec(&format!("{TALKATIVE}{CLINGING}"), "Auto")).await?;
+    workspaces(stage).delete("clinging", &DeleteParams::default()).await?;
+    complains(stage, "clinging", "DestroyFailed").await.map(drop)
 }
 
 /// A run fails, and says so without the token.

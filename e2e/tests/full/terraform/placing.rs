@@ -1,0 +1,54 @@
+//! Where and as whom Terraform runs: an image, an account and a token that the workspace names.
+
+use anyhow::ensure;
+use e2e::scenario;
+use e2e::terraform::{RUNNER, applied, deleted, inline, install, outputs};
+use serde_json::json;
+
+/// It says what it finds of what it was given.
+const MODULE: &str = r#"
+output "identity" {
+  value = fileexists("/var/run/identity/token")
+}
+
+output "cluster_token" {
+  value = fileexists("/var/run/secrets/kubernetes.io/serviceaccount/token")
+}
+
+resource "terraform_data" "it" {}
+"#;
+
+#[tokio::test]
+async fn terraform_runs_in_the_image_and_with_the_account_that_it_is_given() -> anyhow::Result<()> {
+    scenario("terraform_runs_in_the_image_and_with_the_account_that_it_is_given", async |stage| {
+        install(stage, json!({})).await?;
+        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "cloud" } });
+        stage.write(&account.to_string()).await?;
+        let image = stage.image(RUNNER).await?;
+        let token = json!({ "serviceAccountToken": { "audience": "sts.example.com", "path": "token" } });
+        let spec = json!({
+            "module": inline(MODULE),
+            "drift": { "action": "Off" },
+            // An image of one's own has no runner, as far as anybody knows: it is put there.
+            "engine": { "image": format!("{}:{}", image.repository, image.tag) },
+            "runner": { "podTemplate": {
+                "metadata": { "labels": { "team": "network" } },
+                "spec": {
+                    "serviceAccountName": "cloud",
+                    "nodeSelector": { "kubernetes.io/os": "linux" },
+                    "resources": { "limits": { "memory": "512Mi" } },
+                    "volumes": [{ "name": "identity", "projected": { "sources": [token] } }],
+                    "volumeMounts": [{ "name": "identity", "mountPath": "/var/run/identity", "readOnly": true }],
+                },
+            } },
+        });
+        let workspace = applied(stage, "network", spec).await?;
+        let found = outputs(stage, &workspace).await?;
+        ensure!(found["identity"] == "true", "the token for the cloud is there: {found:?}");
+        ensure!(found["cluster_token"] == "false", "that of the cluster is not: {found:?}");
+        let left = deleted(stage, &workspace).await?;
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })
+    .await
+}
