@@ -24,9 +24,8 @@ use kube::{Api, Client, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use self::lean::{Lean, Nothing};
+use self::lean::{DEEPEST, Everything, Lean, Nothing, Unmanaged};
 use crate::error::values;
 use crate::metrics::Metrics;
 use crate::queue::Key;
@@ -97,13 +96,17 @@ impl Scope {
     }
 }
 
-/// The changes of whole objects.
+/// An object of ours as it is read: without its managed fields, which nobody asks for. [`parse`] tells whether it can be.
+pub(crate) type Object = Lean<Unmanaged>;
+
+/// The changes of whole objects. What is nested too deep to be read is null in them.
 pub fn objects(
     client: &Client,
     scope: &Scope,
     metrics: &Metrics,
 ) -> impl Stream<Item = Change<DynamicObject>> + Send + use<> {
-    changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
+    let events = watcher::watcher(scope.api::<Lean<Everything>>(client), scope.config());
+    changes(events, scope.words(), metrics.clone()).map(|change| change.map(DynamicObject::from))
 }
 
 /// The changes of whole objects, but for their managed fields.
@@ -111,9 +114,8 @@ pub(crate) fn lean_objects(
     client: &Client,
     scope: &Scope,
     metrics: &Metrics,
-) -> impl Stream<Item = Change<DynamicObject>> + Send + use<> {
-    let events = watcher::watcher(scope.api::<Lean<Value>>(client), scope.config());
-    changes(events, scope.words(), metrics.clone()).map(|change| change.map(DynamicObject::from))
+) -> impl Stream<Item = Change<Object>> + Send + use<> {
+    changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
 }
 
 /// The changes of objects of which only the metadata matters, without their managed fields: a fraction of the memory and
@@ -189,11 +191,12 @@ impl Known {
     }
 }
 
-/// An object as a kind of ours, or the reason why it cannot be read. Without its managed fields, which an object that was
-/// read by itself has: nobody asks for those of an object of ours.
-pub(crate) fn parse<K: DeserializeOwned>(mut object: DynamicObject) -> Result<K, String> {
-    object.metadata.managed_fields = None;
-    let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
+/// An object as a kind of ours, or the reason why it cannot be read.
+pub(crate) fn parse<K: DeserializeOwned>(object: Object) -> Result<K, String> {
+    if object.is_too_deep() {
+        return Err(format!("it is nested more than {DEEPEST} levels deep"));
+    }
+    let value = serde_json::to_value(DynamicObject::from(object)).map_err(|error| error.to_string())?;
     serde_json::from_value(value).map_err(|error| values::of_serde(&error.to_string()))
 }
 
@@ -250,7 +253,9 @@ impl Concerns {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::TypeMeta;
+    use serde_json::json;
 
     use super::*;
 
@@ -285,11 +290,18 @@ mod tests {
 
     #[test]
     fn an_object_of_ours_is_kept_without_its_managed_fields() {
-        let mut object = object("mine");
-        object.metadata.managed_fields =
-            Some(vec![k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry::default()]);
-        let parsed: k8s_openapi::api::core::v1::ConfigMap = parse(object).unwrap();
+        let object = json!({"metadata": {"name": "mine", "managedFields": [{"manager": "m"}]}});
+        let parsed: ConfigMap = parse(serde_json::from_value(object).unwrap()).unwrap();
         assert_eq!((parsed.metadata.name.as_deref(), parsed.metadata.managed_fields), (Some("mine"), None));
+    }
+
+    #[test]
+    fn an_object_that_is_too_deep_is_not_taken_for_one_that_lacks_something() {
+        // It would fit, without what is too deep.
+        let attic = (0..150).fold(json!("dust"), |inside, _| json!({ "box": inside }));
+        let object = json!({"metadata": {"name": "odd"}, "data": {"a": "b"}, "attic": attic});
+        let words = parse::<ConfigMap>(serde_json::from_value(object).unwrap()).unwrap_err();
+        assert_eq!(words, "it is nested more than 100 levels deep");
     }
 
     #[test]
@@ -303,9 +315,8 @@ mod tests {
 
     #[test]
     fn an_object_that_does_not_fit_is_described_without_its_values() {
-        let mut secret = object("front");
-        secret.data = serde_json::json!({"data": "hunter2"});
-        let words = parse::<k8s_openapi::api::core::v1::ConfigMap>(secret).unwrap_err();
+        let secret = json!({"metadata": {"name": "front"}, "data": "hunter2"});
+        let words = parse::<ConfigMap>(serde_json::from_value(secret).unwrap()).unwrap_err();
         assert_eq!(words, "invalid type: string \"…\", expected a map");
     }
 
