@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, future, stream};
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, DynamicResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
@@ -138,15 +138,17 @@ where
     T: Resource + Send,
 {
     let mut known = Known::default();
-    events.backoff(Pace::default()).flat_map(move |event| {
-        let changes = match event {
-            Ok(event) => known.translate(event),
-            Err(error) => {
-                metrics.watch_broke(&resource);
-                tracing::warn!(%resource, "a watch broke and is opened again: {}", crate::error::chain(&error));
-                Vec::new()
-            }
-        };
+    // That a list begins is no success yet: it would start the delays over, and one that fails would be asked for at once.
+    let told = events.filter_map(move |event| {
+        let changes = event.map(|event| known.translate(event));
+        future::ready(Some(changes).filter(|changes| !changes.as_ref().is_ok_and(Vec::is_empty)))
+    });
+    told.backoff(Pace::default()).flat_map(move |changes| {
+        let changes = changes.unwrap_or_else(|error| {
+            metrics.watch_broke(&resource);
+            tracing::warn!(%resource, "a watch broke and is opened again: {}", crate::error::chain(&error));
+            Vec::new()
+        });
         stream::iter(changes)
     })
 }
@@ -253,6 +255,8 @@ impl Concerns {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::TypeMeta;
     use serde_json::json;
@@ -328,5 +332,23 @@ mod tests {
         assert_eq!(delays, [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
         pace.reset();
         assert_eq!(pace.next(), Some(FIRST_DELAY));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_keeps_failing_is_asked_for_more_and_more_slowly() {
+        let (asked, began) = (Arc::new(Mutex::new(Vec::new())), tokio::time::Instant::now());
+        let log = asked.clone();
+        let list = move |n: usize| {
+            if n.is_multiple_of(2) {
+                return Ok(Event::<DynamicObject>::Init);
+            }
+            log.lock().unwrap().push(began.elapsed().as_millis());
+            Err(watcher::Error::NoResourceVersion)
+        };
+        let metrics = Metrics::new(crate::build_info!()).unwrap();
+        let changes = changes(stream::iter(0..).map(list), "odds".to_owned(), metrics);
+        let waited = tokio::time::timeout(Duration::from_secs(15), std::pin::pin!(changes).next()).await;
+        assert!(waited.is_err(), "{waited:?}");
+        assert_eq!(*asked.lock().unwrap(), [0, 200, 600, 1400, 3000, 6200, 12_600]);
     }
 }
