@@ -17,16 +17,15 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, future, stream};
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, DynamicResourceScope, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use self::lean::{Lean, Nothing};
+use self::lean::{DEEPEST, Everything, Lean, Nothing, Unmanaged};
 use crate::error::values;
 use crate::metrics::Metrics;
 use crate::queue::Key;
@@ -97,13 +96,17 @@ impl Scope {
     }
 }
 
-/// The changes of whole objects.
+/// An object of ours as it is read: without its managed fields, which nobody asks for. [`parse`] tells whether it can be.
+pub(crate) type Object = Lean<Unmanaged>;
+
+/// The changes of whole objects. What is nested too deep to be read is null in them.
 pub fn objects(
     client: &Client,
     scope: &Scope,
     metrics: &Metrics,
 ) -> impl Stream<Item = Change<DynamicObject>> + Send + use<> {
-    changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
+    let events = watcher::watcher(scope.api::<Lean<Everything>>(client), scope.config());
+    changes(events, scope.words(), metrics.clone()).map(|change| change.map(DynamicObject::from))
 }
 
 /// The changes of whole objects, but for their managed fields.
@@ -111,9 +114,8 @@ pub(crate) fn lean_objects(
     client: &Client,
     scope: &Scope,
     metrics: &Metrics,
-) -> impl Stream<Item = Change<DynamicObject>> + Send + use<> {
-    let events = watcher::watcher(scope.api::<Lean<Value>>(client), scope.config());
-    changes(events, scope.words(), metrics.clone()).map(|change| change.map(DynamicObject::from))
+) -> impl Stream<Item = Change<Object>> + Send + use<> {
+    changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
 }
 
 /// The changes of objects of which only the metadata matters, without their managed fields: a fraction of the memory and
@@ -136,15 +138,17 @@ where
     T: Resource + Send,
 {
     let mut known = Known::default();
-    events.backoff(Pace::default()).flat_map(move |event| {
-        let changes = match event {
-            Ok(event) => known.translate(event),
-            Err(error) => {
-                metrics.watch_broke(&resource);
-                tracing::warn!(%resource, "a watch broke and is opened again: {}", crate::error::chain(&error));
-                Vec::new()
-            }
-        };
+    // That a list begins is no success yet: it would start the delays over, and one that fails would be asked for at once.
+    let told = events.filter_map(move |event| {
+        let changes = event.map(|event| known.translate(event));
+        future::ready(Some(changes).filter(|changes| !changes.as_ref().is_ok_and(Vec::is_empty)))
+    });
+    told.backoff(Pace::default()).flat_map(move |changes| {
+        let changes = changes.unwrap_or_else(|error| {
+            metrics.watch_broke(&resource);
+            tracing::warn!(%resource, "a watch broke and is opened again: {}", crate::error::chain(&error));
+            Vec::new()
+        });
         stream::iter(changes)
     })
 }
@@ -189,11 +193,12 @@ impl Known {
     }
 }
 
-/// An object as a kind of ours, or the reason why it cannot be read. Without its managed fields, which an object that was
-/// read by itself has: nobody asks for those of an object of ours.
-pub(crate) fn parse<K: DeserializeOwned>(mut object: DynamicObject) -> Result<K, String> {
-    object.metadata.managed_fields = None;
-    let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
+/// An object as a kind of ours, or the reason why it cannot be read.
+pub(crate) fn parse<K: DeserializeOwned>(object: Object) -> Result<K, String> {
+    if object.is_too_deep() {
+        return Err(format!("it is nested more than {DEEPEST} levels deep"));
+    }
+    let value = serde_json::to_value(DynamicObject::from(object)).map_err(|error| error.to_string())?;
     serde_json::from_value(value).map_err(|error| values::of_serde(&error.to_string()))
 }
 
@@ -250,7 +255,11 @@ impl Concerns {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::TypeMeta;
+    use serde_json::json;
 
     use super::*;
 
@@ -285,11 +294,18 @@ mod tests {
 
     #[test]
     fn an_object_of_ours_is_kept_without_its_managed_fields() {
-        let mut object = object("mine");
-        object.metadata.managed_fields =
-            Some(vec![k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry::default()]);
-        let parsed: k8s_openapi::api::core::v1::ConfigMap = parse(object).unwrap();
+        let object = json!({"metadata": {"name": "mine", "managedFields": [{"manager": "m"}]}});
+        let parsed: ConfigMap = parse(serde_json::from_value(object).unwrap()).unwrap();
         assert_eq!((parsed.metadata.name.as_deref(), parsed.metadata.managed_fields), (Some("mine"), None));
+    }
+
+    #[test]
+    fn an_object_that_is_too_deep_is_not_taken_for_one_that_lacks_something() {
+        // It would fit, without what is too deep.
+        let attic = (0..150).fold(json!("dust"), |inside, _| json!({ "box": inside }));
+        let object = json!({"metadata": {"name": "odd"}, "data": {"a": "b"}, "attic": attic});
+        let words = parse::<ConfigMap>(serde_json::from_value(object).unwrap()).unwrap_err();
+        assert_eq!(words, "it is nested more than 100 levels deep");
     }
 
     #[test]
@@ -303,9 +319,8 @@ mod tests {
 
     #[test]
     fn an_object_that_does_not_fit_is_described_without_its_values() {
-        let mut secret = object("front");
-        secret.data = serde_json::json!({"data": "hunter2"});
-        let words = parse::<k8s_openapi::api::core::v1::ConfigMap>(secret).unwrap_err();
+        let secret = json!({"metadata": {"name": "front"}, "data": "hunter2"});
+        let words = parse::<ConfigMap>(serde_json::from_value(secret).unwrap()).unwrap_err();
         assert_eq!(words, "invalid type: string \"…\", expected a map");
     }
 
@@ -317,5 +332,23 @@ mod tests {
         assert_eq!(delays, [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
         pace.reset();
         assert_eq!(pace.next(), Some(FIRST_DELAY));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_keeps_failing_is_asked_for_more_and_more_slowly() {
+        let (asked, began) = (Arc::new(Mutex::new(Vec::new())), tokio::time::Instant::now());
+        let log = asked.clone();
+        let list = move |n: usize| {
+            if n.is_multiple_of(2) {
+                return Ok(Event::<DynamicObject>::Init);
+            }
+            log.lock().unwrap().push(began.elapsed().as_millis());
+            Err(watcher::Error::NoResourceVersion)
+        };
+        let metrics = Metrics::new(crate::build_info!()).unwrap();
+        let changes = changes(stream::iter(0..).map(list), "odds".to_owned(), metrics);
+        let waited = tokio::time::timeout(Duration::from_secs(15), std::pin::pin!(changes).next()).await;
+        assert!(waited.is_err(), "{waited:?}");
+        assert_eq!(*asked.lock().unwrap(), [0, 200, 600, 1400, 3000, 6200, 12_600]);
     }
 }

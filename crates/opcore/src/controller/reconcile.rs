@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, Patch, PatchParams};
 use kube::core::object::HasStatus;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -319,7 +319,8 @@ fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
     shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
 }
 
-fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<DynamicObject> {
+/// For the object itself. Answers are read as the watch reads: what is too deep for kube is no failure.
+fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<watch::Object> {
     let (client, resource) = (shared.context.client().clone(), ApiResource::erase::<O::Object>(&()));
     match key.namespace.as_deref().filter(|_| !is_cluster_scoped::<O::Object>()) {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),

@@ -152,7 +152,7 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
             Change::Seen(object) => {
                 let key = Key::of(&object);
                 let reference = reference(&scope.resource, &object);
-                let going = object.metadata.deletion_timestamp.is_some();
+                let going = object.meta().deletion_timestamp.is_some();
                 match watch::parse::<O::Object>(object) {
                     Ok(object) => {
                         let known = shared.cache.get(&key);
@@ -207,7 +207,8 @@ fn differ_in_summary_only<K: serde::Serialize>(one: &K, other: &K) -> bool {
     std::panic::catch_unwind(AssertUnwindSafe(same)).unwrap_or(false)
 }
 
-/// An object whose fields do not fit the type: an old version, or a CRD without a schema. It is left alone.
+/// An object whose fields do not fit the type, or are nested too deep: an old version, or a CRD without a schema. It is
+/// left alone.
 fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, reason: &str, going: bool) -> Note {
     let held = if going { " Until then it is not deleted: a finalizer of this operator may hold it." } else { "" };
     let message =
@@ -217,7 +218,7 @@ fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, reason: &str, going: b
     Note::warning("Unreadable", message)
 }
 
-fn reference(resource: &ApiResource, object: &DynamicObject) -> ObjectReference {
+fn reference(resource: &ApiResource, object: &impl Resource) -> ObjectReference {
     ObjectReference {
         api_version: Some(resource.api_version.clone()),
         kind: Some(resource.kind.clone()),

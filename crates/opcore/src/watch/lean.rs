@@ -1,49 +1,216 @@
-//! Objects as they are watched: without their managed fields, which nobody looks at here.
+//! Objects as they are watched: without their managed fields, where nobody looks at them, and only as deep as we can read.
 //!
-//! Each is a tree with a node for every field that anyone ever wrote. Built, and dropped again, for every object of a
-//! list, they took most of the memory that a process with many objects had.
+//! Managed fields are a tree with a node for every field that anyone ever wrote. Built, and dropped again, for every object
+//! of a list, they took most of the memory that a process with many objects had.
+//!
+//! The API server takes objects that are nested thousands of levels deep, and serde_json gives up at 128: one such object
+//! would cost the whole list. Here what is too deep is passed over, which takes no recursion, and that it was is noted.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
+use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::Resource;
 use kube::api::{ApiResource, ObjectMeta, TypeMeta};
 use kube::core::{DynamicObject, DynamicResourceScope, PartialObjectMeta, PartialObjectMetaExt};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// An object without its managed fields, with so much of its content.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(bound = "C: Content")]
-pub(super) struct Lean<C> {
-    #[serde(flatten)]
+/// An object may be nested this deep, itself being the first level. With room for what comes around it and in it: a list,
+/// or managed fields in the answer to a write. What can be read in one place can then be read in all.
+pub(crate) const DEEPEST: usize = 100;
+
+/// The managed fields repeat the content, so many levels further down: a field without content is a level there.
+const MANAGED_FIELDS_DEEPER: usize = 5;
+
+/// An object, with so much of its content.
+#[derive(Clone, Debug)]
+pub(crate) struct Lean<C> {
     types: Option<TypeMeta>,
-    #[serde(default, deserialize_with = "lean")]
     metadata: ObjectMeta,
-    #[serde(flatten)]
-    content: C,
+    content: Map<String, Value>,
+    is_too_deep: bool,
+    asked: PhantomData<C>,
+}
+
+impl<C> Lean<C> {
+    /// Whether some of it is nested too deep, and is null here.
+    pub(super) fn is_too_deep(&self) -> bool {
+        self.is_too_deep
+    }
 }
 
 /// How much of an object is asked for.
-pub(super) trait Content: Clone + Debug + DeserializeOwned + Send + 'static {
+pub(crate) trait Content: Clone + Debug + Send + 'static {
     /// Whether it is nothing beside the metadata.
     const METADATA_ONLY: bool;
+    /// Whether the managed fields are among it.
+    const MANAGED_FIELDS: bool;
 }
 
 /// Everything.
-impl Content for Value {
+#[derive(Clone, Debug)]
+pub(crate) struct Everything;
+
+impl Content for Everything {
     const METADATA_ONLY: bool = false;
+    const MANAGED_FIELDS: bool = true;
 }
 
-/// Nothing beside the metadata.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Nothing {}
+/// Everything but the managed fields.
+#[derive(Clone, Debug)]
+pub(crate) struct Unmanaged;
+
+impl Content for Unmanaged {
+    const METADATA_ONLY: bool = false;
+    const MANAGED_FIELDS: bool = false;
+}
+
+/// Nothing beside the metadata, and no managed fields.
+#[derive(Clone, Debug)]
+pub(crate) struct Nothing;
 
 impl Content for Nothing {
     const METADATA_ONLY: bool = true;
+    const MANAGED_FIELDS: bool = false;
+}
+
+// Not derived: what is flattened is buffered first, as deep as it is.
+impl<'de, C: Content> Deserialize<'de> for Lean<C> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Reader(PhantomData))
+    }
+}
+
+struct Reader<C>(PhantomData<C>);
+
+impl<'de, C: Content> Visitor<'de> for Reader<C> {
+    type Value = Lean<C>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Lean<C>, A::Error> {
+        let (mut api_version, mut kind) = (None, None);
+        let (mut metadata, mut content) = (ObjectMeta::default(), Map::new());
+        let too_deep = Cell::new(false);
+        let within = |levels| Shallow { levels, too_deep: &too_deep };
+        while let Some(field) = fields.next_key::<String>()? {
+            match field.as_str() {
+                "apiVersion" => api_version = fields.next_value()?,
+                "kind" => kind = fields.next_value()?,
+                "metadata" if C::MANAGED_FIELDS => {
+                    let value = fields.next_value_seed(within(DEEPEST - 1 + MANAGED_FIELDS_DEEPER))?;
+                    metadata = serde_json::from_value(value).map_err(A::Error::custom)?;
+                }
+                "metadata" => metadata = fields.next_value::<Metadata>()?.into(),
+                _ if C::METADATA_ONLY => drop(fields.next_value::<IgnoredAny>()?),
+                _ => {
+                    let value = fields.next_value_seed(within(DEEPEST - 1))?;
+                    content.insert(field, value);
+                }
+            }
+        }
+        let types = api_version.zip(kind).map(|(api_version, kind)| TypeMeta { api_version, kind });
+        Ok(Lean { types, metadata, content, is_too_deep: too_deep.get(), asked: PhantomData })
+    }
+}
+
+/// Builds a value. What is nested deeper than so many levels is null in it.
+#[derive(Clone, Copy)]
+struct Shallow<'a> {
+    levels: usize,
+    too_deep: &'a Cell<bool>,
+}
+
+impl Shallow<'_> {
+    /// For what is one level further in, if that is not too deep.
+    fn inside(self) -> Option<Self> {
+        let levels = self.levels.checked_sub(1);
+        self.too_deep.set(self.too_deep.get() || levels.is_none());
+        levels.map(|levels| Self { levels, ..self })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Shallow<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Shallow<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let Some(inside) = self.inside() else {
+            while elements.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        };
+        let mut list = Vec::new();
+        while let Some(element) = elements.next_element_seed(inside)? {
+            list.push(element);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let Some(inside) = self.inside() else {
+            while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            return Ok(Value::Null);
+        };
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key()? {
+            map.insert(key, entries.next_value_seed(inside)?);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
 }
 
 impl<C: Content> Resource for Lean<C> {
@@ -79,9 +246,9 @@ impl<C: Content> Resource for Lean<C> {
     }
 }
 
-impl From<Lean<Value>> for DynamicObject {
-    fn from(lean: Lean<Value>) -> Self {
-        Self { types: lean.types, metadata: lean.metadata, data: lean.content }
+impl<C> From<Lean<C>> for DynamicObject {
+    fn from(lean: Lean<C>) -> Self {
+        Self { types: lean.types, metadata: lean.metadata, data: Value::Object(lean.content) }
     }
 }
 
@@ -111,32 +278,35 @@ struct Metadata {
     uid: Option<String>,
 }
 
-fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let metadata = Metadata::deserialize(deserializer)?;
-    Ok(ObjectMeta {
-        annotations: metadata.annotations,
-        creation_timestamp: metadata.creation_timestamp,
-        deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
-        deletion_timestamp: metadata.deletion_timestamp,
-        finalizers: metadata.finalizers,
-        generate_name: metadata.generate_name,
-        generation: metadata.generation,
-        labels: metadata.labels,
-        managed_fields: None,
-        name: metadata.name,
-        namespace: metadata.namespace,
-        owner_references: metadata.owner_references,
-        resource_version: metadata.resource_version,
-        self_link: metadata.self_link,
-        uid: metadata.uid,
-    })
+impl From<Metadata> for ObjectMeta {
+    fn from(metadata: Metadata) -> Self {
+        Self {
+            annotations: metadata.annotations,
+            creation_timestamp: metadata.creation_timestamp,
+            deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
+            deletion_timestamp: metadata.deletion_timestamp,
+            finalizers: metadata.finalizers,
+            generate_name: metadata.generate_name,
+            generation: metadata.generation,
+            labels: metadata.labels,
+            managed_fields: None,
+            name: metadata.name,
+            namespace: metadata.namespace,
+            owner_references: metadata.owner_references,
+            resource_version: metadata.resource_version,
+            self_link: metadata.self_link,
+            uid: metadata.uid,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::core::{ObjectList, WatchEvent};
     use serde_json::json;
 
     use super::*;
+    use crate::queue::Key;
 
     #[test]
     fn everything_is_there_but_the_managed_fields() {
@@ -152,11 +322,69 @@ mod tests {
             },
             "data": { "text": "rain" },
         });
-        let whole: Lean<Value> = serde_json::from_value(object.clone()).unwrap();
+        let whole: Lean<Unmanaged> = serde_json::from_value(object.clone()).unwrap();
         let metadata: Lean<Nothing> = serde_json::from_value(object.clone()).unwrap();
         let metadata = PartialObjectMeta::from(metadata).metadata;
         object["metadata"].as_object_mut().unwrap().remove("managedFields");
         assert_eq!(serde_json::to_value(DynamicObject::from(whole)).unwrap(), object);
         assert_eq!(serde_json::to_value(metadata).unwrap(), object["metadata"]);
+    }
+
+    #[test]
+    fn what_is_not_too_deep_is_read_as_kube_does() {
+        for object in [
+            r#"{"apiVersion":"v1","kind":"Odd","metadata":{"name":"a","managedFields":[{"fieldsV1":{"f:a":{".":{}}}}]},
+                "spec":{"b":true,"n":null,"i":-7,"u":18446744073709551615,"f":1.5,"s":"r\u00e4in\n","l":[[],{},[1,"x"]]}}"#,
+            // An item of a list has no types.
+            r#"{"metadata":{"name":"a"},"data":{}}"#,
+            "{}",
+        ] {
+            let read: Lean<Everything> = serde_json::from_str(object).unwrap();
+            assert!(!read.is_too_deep());
+            assert_eq!(DynamicObject::from(read), serde_json::from_str(object).unwrap());
+        }
+    }
+
+    /// An object that is nested this deep, and managed fields that are, too.
+    fn deep(name: &str, levels: usize) -> String {
+        let nested = |levels: usize| format!("{}{{}}{}", r#"{"x":"#.repeat(levels - 1), "}".repeat(levels - 1));
+        let (content, fields) = (nested(levels - 1), nested(levels + 1));
+        let metadata = format!(r#"{{"name":"{name}","managedFields":[{{"manager":"m","fieldsV1":{fields}}}]}}"#);
+        format!(r#"{{"apiVersion":"v1","kind":"Odd","metadata":{metadata},"spec":{content},"status":{{"told":"so"}}}}"#)
+    }
+
+    /// As it is read in a list, in a watch, and alone.
+    fn read<C: Content>(object: &str) -> [Lean<C>; 3] {
+        let list = format!(r#"{{"kind":"OddList","apiVersion":"v1","metadata":{{}},"items":[{object}]}}"#);
+        let mut list: ObjectList<_> = serde_json::from_str(&list).unwrap();
+        let change = serde_json::from_str(&format!(r#"{{"type":"DELETED","object":{object}}}"#)).unwrap();
+        let WatchEvent::Deleted(deleted) = change else { panic!("{change:?}") };
+        [list.items.remove(0), deleted, serde_json::from_str(object).unwrap()]
+    }
+
+    #[test]
+    fn an_object_is_too_deep_in_a_list_in_a_watch_and_alone_or_in_none_of_them() {
+        for (levels, too_deep) in [(3, false), (DEEPEST, false), (DEEPEST + 1, true), (150, true), (9_999, true)] {
+            let object = deep("odd", levels);
+            assert_eq!(read::<Unmanaged>(&object).map(|read| read.is_too_deep()), [too_deep; 3], "{levels} levels");
+            assert_eq!(read::<Everything>(&object).map(|read| read.is_too_deep()), [too_deep; 3], "{levels} levels");
+            assert_eq!(read::<Nothing>(&object).map(|read| Key::of(&read).name), ["odd"; 3]);
+        }
+    }
+
+    #[test]
+    fn of_one_that_is_too_deep_the_rest_is_there() {
+        for read in read::<Everything>(&deep("odd", 9_999)).map(DynamicObject::from) {
+            assert_eq!(read.types, Some(TypeMeta { api_version: "v1".to_owned(), kind: "Odd".to_owned() }));
+            assert_eq!((read.metadata.name.as_deref(), &read.data["status"]["told"]), (Some("odd"), &json!("so")));
+            assert_eq!(read.metadata.managed_fields.unwrap()[0].manager.as_deref(), Some("m"));
+        }
+    }
+
+    #[test]
+    fn what_is_not_too_deep_is_read_by_kube_with_its_managed_fields_too() {
+        // The answers to writes are.
+        let list = format!(r#"{{"metadata":{{}},"items":[{}]}}"#, deep("odd", DEEPEST));
+        serde_json::from_str::<ObjectList<DynamicObject>>(&list).unwrap();
     }
 }

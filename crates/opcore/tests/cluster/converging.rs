@@ -298,6 +298,77 @@ async fn an_object_that_can_no_longer_be_read_is_left_alone_as_it_was() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_too_deep_to_be_read_is_reported_and_the_others_go_on() {
+    let stage = Stage::new("converge").await;
+    stage.write_deep("before").await;
+    stage.write("diary", &[("monday", "rain")]).await;
+    let running = stage.run();
+    stage.ready("diary").await;
+    let note = event(&stage, "before", "Unreadable").await.note.unwrap();
+    assert!(note.contains("nested more than 100 levels deep"), "{note}");
+    stage.write_deep("meanwhile").await;
+    event(&stage, "meanwhile", "Unreadable").await;
+    stage.write("another", &[("monday", "rain")]).await;
+    stage.ready("another").await;
+    // What is mended is taken up, and so is what takes the place of one that was deleted.
+    stage.flatten("before").await;
+    stage.ready("before").await;
+    stage.delete("meanwhile").await;
+    stage.write("meanwhile", &[("monday", "rain")]).await;
+    stage.ready("meanwhile").await;
+    let metrics = running.metrics.text();
+    assert!(!metrics.contains("opcore_watch_errors_total{"), "a change went by unread: {metrics}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_object_that_became_too_deep_to_be_read_is_left_alone_and_goes_once_it_is_mended() {
+    let stage = Stage::new("converge").await;
+    let running = stage.run();
+    let uid = stage.write("odd", &[("monday", "rain")]).await.uid().unwrap();
+    stage.ready("odd").await;
+    stage.deepen("odd").await;
+    event(&stage, "odd", "Unreadable").await;
+    let delete = stage.request().delete("odd", &DeleteParams::default()).unwrap();
+    stage.send(delete).await;
+    running.until("it is told again", |metrics| metrics.contains(r#"class="invalid",kind="Notebook"} 2"#)).await;
+    assert_eq!(stage.pages("odd").await, ["cover", "monday"]);
+    stage.flatten("odd").await;
+    stage.gone("odd", &uid).await;
+    assert_eq!(stage.pages("odd").await, [""; 0]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_object_that_turns_out_too_deep_when_it_is_read_anew_is_no_failure() {
+    let stage = Stage::new("converge").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    // The operator never hears of its own writes, and so reads the notebook anew.
+    let silent = |passed: &Passed| passed.watch && passed.path.ends_with("/notebooks");
+    let reads = |passed: &Passed| passed.method == "GET" && passed.path.ends_with("/notebooks/odd");
+    proxy.rule(move |passed| match passed {
+        passed if silent(passed) => Fate::Silence,
+        passed if reads(passed) => Fate::Hold,
+        _ => Fate::Pass,
+    });
+    stage.write("odd", &[("monday", "rain")]).await;
+    let running = stage.run_at(proxy.config());
+    stage.ready("odd").await;
+    stage.maps().delete("odd-monday", &DeleteParams::default()).await.unwrap();
+    proxy.until_held(1).await;
+    stage.deepen("odd").await;
+    proxy.take();
+    proxy.rule(move |passed| if silent(passed) { Fate::Silence } else { Fate::Pass });
+    proxy.release(1);
+    proxy.until("it is read anew", |passed| passed.iter().any(reads)).await;
+    let metrics = running.metrics.clone();
+    // What is under way is done before it stops.
+    running.stop().await;
+    assert!(!metrics.text().contains("opcore_reconcile_errors_total{"), "{}", metrics.text());
+    assert_eq!(proxy.writes(), [], "it was decided on what it was");
+}
+
+#[tokio::test]
 async fn two_processes_that_both_believe_to_lead_do_not_undo_each_others_work() {
     let stage = Stage::new("converge").await;
     let (one, other) = (stage.run(), stage.run());

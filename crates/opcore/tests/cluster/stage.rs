@@ -3,11 +3,12 @@
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::{Api, Client, Config, CustomResourceExt};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Config, CustomResourceExt, Resource};
 use opcore::Operator;
 use opcore::finalizer::OnExpiry;
 use sandbox::Sandbox;
+use serde_json::{Value, json};
 
 pub use opcore_testing::PATIENCE;
 pub use opcore_testing::meddling::{meddled, writes};
@@ -59,6 +60,37 @@ impl Stage {
         pages
     }
 
+    /// Creates a notebook with a page, nested so deep that kube cannot read it.
+    pub async fn write_deep(&self, name: &str) {
+        let notebook = json!({
+            "apiVersion": "example.opcore.dev/v1alpha1", "kind": "Notebook",
+            "metadata": {"name": name}, "spec": {"pages": {"monday": "rain"}, "attic": attic()},
+        });
+        let body = serde_json::to_vec(&notebook).unwrap();
+        self.send(self.request().create(&PostParams::default(), body).unwrap()).await;
+    }
+
+    /// Makes a notebook so deep that kube cannot read it.
+    pub async fn deepen(&self, name: &str) {
+        let deeper = Patch::Merge(json!({"spec": {"attic": attic()}}));
+        self.send(self.request().patch(name, &PatchParams::default(), &deeper).unwrap()).await;
+    }
+
+    /// Makes it readable again.
+    pub async fn flatten(&self, name: &str) {
+        let flat = Patch::Merge(json!({"spec": {"attic": null}}));
+        self.notebooks().patch(name, &PatchParams::default(), &flat).await.unwrap();
+    }
+
+    /// A request about notebooks whose answer kube need not read.
+    pub fn request(&self) -> kube::core::Request {
+        kube::core::Request::new(Notebook::url_path(&(), Some(&self.namespace)))
+    }
+
+    pub async fn send(&self, request: http::Request<Vec<u8>>) {
+        self.client.request_text(request).await.unwrap();
+    }
+
     pub async fn ready(&self, name: &str) -> Notebook {
         let is_ready = |notebook: &Notebook| {
             let status = notebook.status.as_ref();
@@ -89,10 +121,15 @@ impl Stage {
     }
 }
 
+/// Deeper than serde_json goes by itself. The API server goes to ten thousand levels.
+fn attic() -> Value {
+    (0..150).fold(json!("dust"), |inside, _| json!({ "box": inside }))
+}
+
 /// Installs the CRD, with a schema that lets unfitting objects in: the API server must not be the only one to check.
 pub async fn install(client: &Client) {
     let mut crd = serde_json::to_value(Notebook::crd()).unwrap();
-    let loose = serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let loose = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = loose;
     opcore_testing::wait::install(client, &serde_json::from_value(crd).unwrap()).await;
 }
