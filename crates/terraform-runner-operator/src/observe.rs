@@ -1,5 +1,6 @@
 //! Reads: what a workspace refers to, its Jobs, its Secrets, its lock. Chooses nothing.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::{OptionFuture, try_join_all};
@@ -7,15 +8,17 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, Secret};
-use kube::api::{ListParams, PartialObjectMeta};
-use kube::{Api, Client, ResourceExt};
+use kube::api::{ListParams, ObjectMeta, PartialObjectMeta};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt};
 use opcore::Error;
 use opcore::conditions;
 use opcore::duration::Span;
 use opcore::ownership::OWNER_LABEL;
 use opcore::plan::Target;
+use serde::Deserialize;
 
-use crate::api::v1alpha1::{LockStatus, TerraformWorkspace, WorkspacePhase};
+use crate::api::v1alpha1::{Dependency, LockStatus, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
 use crate::render::{self, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Source};
 use crate::run::names::Names;
 use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
@@ -289,10 +292,10 @@ impl Reading {
         if workspace.spec.depends_on.is_empty() && !deleting {
             return Ok(Dependencies::default());
         }
-        let workspaces: Api<TerraformWorkspace> = Api::namespaced(self.client.clone(), &self.namespace);
+        let workspaces: Api<Neighbour> = Api::namespaced(self.client.clone(), &self.namespace);
         let all = workspaces.list(&ListParams::default()).await?.items;
         let name = workspace.name_any();
-        let needs = |other: &TerraformWorkspace| other.spec.depends_on.iter().any(|needed| needed.name == name);
+        let needs = |other: &Neighbour| other.spec.depends_on.iter().any(|needed| needed.name == name);
         let lacks = workspace.spec.depends_on.iter().filter_map(|needed| {
             match all.iter().find(|other| other.name_any() == needed.name) {
                 None => Some(format!("TerraformWorkspace {}, which does not exist", needed.name)),
@@ -312,8 +315,53 @@ impl Reading {
     }
 }
 
+/// Another workspace of the namespace, as far as this one depends on it. What else is in its spec may be large, and more than
+/// can be read: that is its own affair.
+#[derive(Clone, Debug, Deserialize)]
+struct Neighbour {
+    metadata: ObjectMeta,
+    spec: Needs,
+    status: Option<TerraformWorkspaceStatus>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Needs {
+    #[serde(default)]
+    depends_on: Vec<Dependency>,
+}
+
+impl Resource for Neighbour {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn group((): &()) -> Cow<'_, str> {
+        TerraformWorkspace::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        TerraformWorkspace::version(&())
+    }
+
+    fn kind((): &()) -> Cow<'_, str> {
+        TerraformWorkspace::kind(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        TerraformWorkspace::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
 /// The circle of workspaces that this one is in: from one of them back to it.
-fn circle(name: &str, all: &[TerraformWorkspace]) -> Option<Vec<String>> {
+fn circle(name: &str, all: &[Neighbour]) -> Option<Vec<String>> {
     let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
     let edges = all.iter().zip(&names).map(|(workspace, name)| {
         (name.as_str(), workspace.spec.depends_on.iter().map(|needed| needed.name.as_str()).collect())
@@ -322,7 +370,7 @@ fn circle(name: &str, all: &[TerraformWorkspace]) -> Option<Vec<String>> {
     Some(path.into_iter().map(str::to_owned).collect())
 }
 
-fn is_ready(workspace: &TerraformWorkspace) -> bool {
+fn is_ready(workspace: &Neighbour) -> bool {
     let Some(status) = &workspace.status else { return false };
     status.phase == WorkspacePhase::Ready
         && status.observed_generation == workspace.metadata.generation

@@ -141,6 +141,10 @@ async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_told(
     let running = stage.start();
     let from = json!([{ "secretRef": { "name": "net-outputs" }, "keys": ["size"] }]);
     stage.write("app", json!({ "dependsOn": [{ "name": "net" }], "variablesFrom": from })).await;
+    // One that nobody can read is none of theirs.
+    let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+    let _ = stage.try_write("deep", json!({ "variables": { "deep": deep } })).await;
+    stage.workspaces().get_metadata("deep").await.unwrap();
     let message = stage.says("app", "DependencyNotReady").await;
     assert!(message.contains("net, which does not exist"), "{message}");
     stage.write("net", json!({})).await;

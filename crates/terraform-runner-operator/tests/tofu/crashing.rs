@@ -89,7 +89,6 @@ async fn a_pod_killed_in_mid_apply_leaves_a_lock_and_the_next_run_converges() {
     let next = workspace.pod(3);
     let (_, report) = next.play(&next.order(Action::Apply, &quick), &quick).await;
     assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 2));
-    assert!(workspace.noted().await.is_empty(), "all that was made is recorded");
 }
 
 async fn a_state_that_cannot_be_saved_is_rescued(engine: Binary) {
@@ -102,13 +101,14 @@ async fn a_state_that_cannot_be_saved_is_rescued(engine: Binary) {
     serve.killed().await;
     // It tries for the better part of a minute.
     run.until_says("Failed to persist state").await;
-    let _serve = pod.serve().await;
+    let serve = pod.serve().await;
     let (code, printed) = run.ended().await;
     assert_eq!(code, Some(1), "{printed}");
     let report = workspace.report().await;
     assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Failed, 3), "{:?}", report.diagnostics);
     assert!(report.diagnostics.iter().any(|said| said.summary == "The state was rescued"), "{:?}", report.diagnostics);
     assert_eq!(report.unrecorded, [""; 0]);
+    serve.stopped().await;
     let next = workspace.pod(2);
     let (_, report) = next.play(&next.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Unchanged, "nothing was lost: {:?}", report.diagnostics);
@@ -135,28 +135,32 @@ async fn no_state_is_not_taken_for_an_empty_state() {
 
 async fn a_state_that_its_own_backend_did_not_take_is_pushed_there(engine: Binary) {
     let workspace = workspace_of(engine, "pushed").await;
-    let folder = workspace.dir.path().join("backend");
-    std::fs::create_dir(&folder).unwrap();
+    // Another store, which Terraform reaches as it reaches any backend of this kind.
+    let elsewhere = workspace_of(engine, "elsewhere").await;
+    let backend = elsewhere.pod(1);
+    let served = backend.serve().await;
+    let address = format!("http://{}/state", elsewhere.address);
     let mut bundle = simple(&workspace, json!({ "sleep": "2s" }));
-    bundle.backend = Some(BackendBundle {
-        kind: "local".to_owned(),
-        config: [("path".to_owned(), folder.join("it.tfstate").display().to_string().into())].into(),
-    });
+    let settings = json!({ "address": address, "lock_address": address, "unlock_address": address, "retry_max": 1 });
+    bundle.backend = Some(BackendBundle { kind: "http".to_owned(), config: serde_json::from_value(settings).unwrap() });
     let pod = workspace.pod(1);
-    let _serve = pod.serve().await;
+    let serve = pod.serve().await;
     let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
     run.until_says("terraform_data.sleep[0]: Creating").await;
-    std::fs::remove_dir_all(&folder).unwrap();
-    std::fs::write(&folder, "in its way").unwrap();
-    run.until_says("Failed to").await;
-    std::fs::remove_file(&folder).unwrap();
-    std::fs::create_dir(&folder).unwrap();
+    served.killed().await;
+    run.until_says("Failed to persist state").await;
+    let served = backend.serve().await;
     let (code, printed) = run.ended().await;
     assert_eq!(code, Some(1), "{printed}");
     let report = workspace.report().await;
     assert!(report.diagnostics.iter().any(|said| said.summary == "The state was rescued"), "{:?}", report.diagnostics);
-    let kept = std::fs::read_to_string(folder.join("it.tfstate")).unwrap();
-    assert!(kept.contains("random_string") && kept.contains("terraform_data"), "{kept}");
+    assert_eq!(states::summary(&elsewhere.store()).await.unwrap().unwrap().resources, 3);
+    assert_eq!(states::summary(&workspace.store()).await.unwrap(), None, "it is where it belongs");
+    serve.stopped().await;
+    let next = workspace.pod(2);
+    let (_, report) = next.play(&next.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Unchanged, "nothing was lost: {:?}", report.diagnostics);
+    served.stopped().await;
 }
 
 #[tokio::test]

@@ -128,7 +128,7 @@ async fn killed(victim: Victim, moment: Moment) -> bool {
     match victim {
         Victim::Terraform => {
             // It may have ended just now.
-            drop(run.child().map(|terraform| kill_process(terraform, Signal::KILL)));
+            let _ = run.child().map(|terraform| kill_process(terraform, Signal::KILL));
             run.ended().await;
             serve.stopped().await;
         }
