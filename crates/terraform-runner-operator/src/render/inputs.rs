@@ -5,7 +5,8 @@ use std::fmt;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Deserializer, Number, Value};
 
 use super::{CHUNKS_ANNOTATION, backend, job, lasting, module, names};
 use crate::api::v1alpha1::{EnvVar, Form, KeyRef, Module, TerraformWorkspace, TerraformWorkspaceSpec, VariablesFrom};
@@ -274,9 +275,7 @@ impl<'a> Gathering<'a> {
         let text = text.map_err(|_| Problem::missing(field, format!("the value of {key:?} is no UTF-8 text")))?;
         if confidential {
             // Terraform knows what is in JSON value by value, and so it would tell it.
-            if let Ok(value) = serde_json::from_str(&text) {
-                leaves(&value, &mut self.confidential);
-            }
+            leaves(&text, &mut self.confidential);
             self.confidential.insert(text.clone());
         }
         Ok(text)
@@ -313,19 +312,71 @@ fn env_value(value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The strings and numbers in a value.
-fn leaves(value: &Value, into: &mut BTreeSet<String>) {
-    match value {
-        Value::String(text) => {
-            into.insert(text.clone());
-        }
-        Value::Number(number) => {
-            into.insert(number.to_string());
-        }
-        Value::Array(items) => items.iter().for_each(|item| leaves(item, into)),
-        Value::Object(fields) => fields.values().for_each(|field| leaves(field, into)),
-        Value::Null | Value::Bool(_) => {}
+/// The strings and numbers in JSON, and in JSON that its strings hold. There may be several values, one after another,
+/// and other text after them, in which whole lines may be JSON again.
+fn leaves(text: &str, into: &mut BTreeSet<String>) {
+    let rest = documents(text.trim_start_matches('\u{feff}'), into);
+    for line in rest.lines().skip(1).filter(|line| line.starts_with(['{', '['])) {
+        documents(line, into);
     }
+}
+
+/// Reads JSON as long as there is some, and answers what is left.
+fn documents<'a>(text: &'a str, into: &mut BTreeSet<String>) -> &'a str {
+    // Only where they end: values have no room for long numbers, nor for what is nested deep.
+    let mut all = Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    let mut begin = 0;
+    while let Some(Ok(IgnoredAny)) = all.next() {
+        let end = all.byte_offset();
+        let json = text.get(begin..end).unwrap_or_default().trim_start();
+        // A number by itself is looked for as the text that it is; and YAML has keys in quotes.
+        if json.starts_with(['{', '[', '"']) && !is_key(text.get(end..).unwrap_or_default()) {
+            tokens(json, into);
+        }
+        begin = end;
+    }
+    text.get(begin..).unwrap_or_default()
+}
+
+/// The strings and numbers in one JSON value, but for keys.
+fn tokens(json: &str, into: &mut BTreeSet<String>) {
+    let mut rest = json;
+    while let Some(begin) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
+        let (_, from) = rest.split_at(begin);
+        let is_text = from.starts_with('"');
+        let (token, after) = from.split_at(if is_text { text_end(from) } else { number_end(from) });
+        rest = after;
+        if !is_text {
+            // As a module reads it, and as we would hand it on.
+            into.extend(serde_json::from_str::<Number>(token).ok().map(|number| number.to_string()));
+            into.insert(token.to_owned());
+        } else if !is_key(after)
+            && let Ok(text) = serde_json::from_str::<String>(token)
+        {
+            leaves(&text, into);
+            into.insert(text);
+        }
+    }
+}
+
+/// Where a string ends, quotes included.
+fn text_end(json: &str) -> usize {
+    let mut escaped = false;
+    let quote = json.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    quote.map_or(json.len(), |quote| quote + 2)
+}
+
+fn number_end(json: &str) -> usize {
+    json.find(|c: char| !c.is_ascii_digit() && !matches!(c, '+' | '-' | '.' | 'e' | 'E')).unwrap_or(json.len())
+}
+
+/// Whether what comes before this is the key of something.
+fn is_key(after: &str) -> bool {
+    after.trim_start().starts_with(':')
 }
 
 fn is_code(path: &str) -> bool {
@@ -499,6 +550,49 @@ mod tests {
             let bundle = Bundle::parse(&store::inputs::join(&inputs.chunks).unwrap()).unwrap();
             assert_eq!(bundle.confidential, ["471108", "alice", "hunter2\nsecond", text]);
         }
+    }
+
+    /// What is kept out of sight of a Secret with this value.
+    fn confidential(text: &str) -> Vec<String> {
+        let sources = Sources::from([source(Source::Secret, "creds", &[("text", text)])]);
+        let value = json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" } }] });
+        let inputs = inputs(&spec(value), &sources).unwrap();
+        let mut all = Bundle::parse(&store::inputs::join(&inputs.chunks).unwrap()).unwrap().confidential;
+        all.retain(|found| found != text);
+        all
+    }
+
+    #[test]
+    fn json_within_json_is_confidential_value_by_value() {
+        let inner = json!({ "password": "hunter2" }).to_string();
+        let list = json!(["alice", inner]).to_string();
+        assert_eq!(confidential(&json!({ "a": list }).to_string()), [list.as_str(), "alice", "hunter2", &inner]);
+        assert_eq!(confidential(&json!("\"quoted\"").to_string()), ["\"quoted\"", "quoted"]);
+        assert_eq!(
+            confidential(r#"[" [4711]\nand\n{\"a\":\"alice\"}"]"#),
+            [" [4711]\nand\n{\"a\":\"alice\"}", "4711", "alice"]
+        );
+    }
+
+    #[test]
+    fn of_several_json_values_and_of_json_among_other_text_each_is_confidential_value_by_value() {
+        assert_eq!(confidential("{\"a\": \"alice\"}\n{\"b\": \"bob\"}\n[\"carol\"]"), ["alice", "bob", "carol"]);
+        assert_eq!(confidential("{\"a\": \"alice\"} and so on"), ["alice"]);
+        assert_eq!(confidential("{\"a\": \"alice\"}\nnot this\n{\"b\": \"bob\"}"), ["alice", "bob"]);
+        assert_eq!(confidential("\u{feff}{\"a\": \"alice\"}"), ["alice"]);
+        let none: [&str; 0] = [];
+        for text in ["hunter2", "2024 was a year", "\"password\": \"as in YAML\"", "[section]\nport = 5432", ""] {
+            assert_eq!(confidential(text), none);
+        }
+        let deep = format!("{}\"alice\"{}", "[".repeat(500), "]".repeat(500));
+        assert_eq!(confidential(&deep), ["alice"]);
+    }
+
+    #[test]
+    fn a_number_is_confidential_as_it_is_written_and_as_it_is_read() {
+        let found = confidential(r#"{ "a": 123456789012345678901234567890, "b": [1.50, -4711, 2e10], "4711": true }"#);
+        let expected = ["-4711", "1.2345678901234568e+29", "1.5", "1.50", "123456789012345678901234567890"];
+        assert_eq!(found, [expected.as_slice(), &["20000000000.0", "2e10"]].concat());
     }
 
     #[test]
