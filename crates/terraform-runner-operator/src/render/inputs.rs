@@ -119,6 +119,11 @@ pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs
         let message = format!("the runner has a volume {name:?} of its own: choose another name");
         return Err(Problem::wrong(field, message));
     }
+    if let Some(name) = spec.outputs.taken() {
+        let message =
+            format!("workspaces keep their states, plans and inputs in Secrets like {name}: choose another name");
+        return Err(Problem::wrong("spec.outputs.secretName", message));
+    }
     let mut gathering = Gathering { sources, bundle: Bundle::default(), confidential: BTreeSet::new() };
     gathering.module(&spec.module, spec.engine.binary)?;
     for (number, from) in spec.variables_from.iter().enumerate() {
@@ -757,6 +762,24 @@ mod tests {
         let local = json!({ "type": "local", "configFrom": { "secretRef": { "name": "s" } } });
         let error = refused_backend(&local, &json!({}), &of("path"));
         assert!(error.starts_with("spec.backend.custom.configFrom.secretRef: key \"path\": "), "{error}");
+    }
+
+    #[test]
+    fn outputs_cannot_go_where_a_workspace_keeps_something() {
+        let refused = |name: &str| {
+            let value = json!({ "module": module(), "outputs": { "secretName": name } });
+            inputs(&spec(value), &Sources::new()).map_or_else(|problem| problem.to_string(), |_| String::new())
+        };
+        let of = crate::run::names::Names::of("my.network-1", "u");
+        let inputs = of.inputs_chunk(&"0123456789".repeat(7), 2);
+        for name in [of.state(), of.state_chunk(7, 3), of.plan(), of.plan_chunk(3), of.report(), inputs] {
+            let error = refused(&name);
+            assert!(error.starts_with("spec.outputs.secretName: ") && error.contains("another name"), "{error}");
+        }
+        for name in ["network", "tf-network-outputs", "tf-network-0123456x-state", "tf-01234567-state", "tf-a-01234567"]
+        {
+            assert_eq!(refused(name), "");
+        }
     }
 
     /// What is kept out of sight of a Secret with this value.
