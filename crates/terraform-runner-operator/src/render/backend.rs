@@ -1,11 +1,14 @@
 //! Where the state is, in a word that can be compared.
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path};
 
 use serde_json::{Value, json};
 
+use crate::api::v1alpha1::TerraformWorkspaceSpec;
 use crate::run::bundle::Bundle;
 use crate::run::names::short;
+use crate::run::order::{INPUTS_PATH, WORK_PATH};
 
 /// The state is in Secrets of the same namespace.
 pub const MANAGED: &str = "managed";
@@ -42,6 +45,45 @@ const CREDENTIALS: [&str; 24] = [
     "username",
 ];
 
+/// Where the runner mounts volumes of its own, which go with the pod.
+const OWN_MOUNTS: [&str; 4] = [INPUTS_PATH, WORK_PATH, "/run/tools", "/tmp"];
+/// Volumes that go with the pod. One that names no source is the first of them.
+const FLEETING: [&str; 2] = ["emptyDir", "ephemeral"];
+
+/// Whether this backend keeps a state in the memory of a process, and nowhere else.
+pub(super) fn forgets(kind: &str) -> bool {
+    kind == "inmem"
+}
+
+/// The first setting by which a state would be in a file that is lost with the pod.
+pub(super) fn fleeting(spec: &TerraformWorkspaceSpec, bundle: &Bundle) -> Option<&'static str> {
+    let backend = bundle.backend.as_ref().filter(|backend| backend.kind == "local")?;
+    let workspace = bundle.env.get(WORKSPACE_VARIABLE).is_some_and(|name| !name.is_empty() && name != "default");
+    let settings = ["path", "workspace_dir"].into_iter().take(1 + usize::from(workspace));
+    let path = |setting: &str| backend.config.get(setting).and_then(Value::as_str).map(Path::new);
+    settings.into_iter().find(|setting| !path(setting).is_some_and(|path| outlasts(spec, path)))
+}
+
+/// Whether a file is on a volume that outlasts the pod: the deepest mount counts, which hides what is above it.
+fn outlasts(spec: &TerraformWorkspaceSpec, path: &Path) -> bool {
+    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let Some(template) = spec.runner.pod_template.as_ref().filter(|_| path.is_absolute() && plain) else {
+        return false;
+    };
+    let volumes = &template.spec.volumes;
+    // A volume that does not exist keeps the pod from starting, which is told with words of its own.
+    let lasts = |name: &Value| {
+        let volume = volumes.iter().find(|volume| volume["name"] == *name).and_then(Value::as_object);
+        let is_source = |key: &String| key != "name" && !FLEETING.contains(&key.as_str());
+        volume.is_none_or(|volume| volume.keys().any(is_source))
+    };
+    let own = OWN_MOUNTS.iter().map(|at| (Path::new(at), false));
+    let added = template.spec.volume_mounts.iter();
+    let added = added.filter_map(|mount| Some((Path::new(mount["mountPath"].as_str()?), lasts(&mount["name"]))));
+    let above = own.chain(added).filter(|(at, _)| path != *at && path.starts_with(at));
+    above.max_by_key(|(at, _)| at.components().count()).is_some_and(|(_, lasts)| lasts)
+}
+
 /// Where the state is.
 pub(super) fn place(bundle: &Bundle) -> String {
     let Some(backend) = &bundle.backend else { return MANAGED.to_owned() };
@@ -60,7 +102,7 @@ mod tests {
         let config = serde_json::from_value(settings.clone()).unwrap();
         let env = workspace.map(|name| (WORKSPACE_VARIABLE.to_owned(), name.to_owned())).into_iter().collect();
         let backend = Some(BackendBundle { kind: "s3".to_owned(), config });
-        place(&Bundle { backend, env, ..Bundle::default() })
+        place(&Bundle { env, backend, ..Bundle::default() })
     }
 
     #[test]

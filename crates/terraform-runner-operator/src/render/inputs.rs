@@ -5,11 +5,14 @@ use std::fmt;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Deserializer, Number, Value};
 
 use super::{CHUNKS_ANNOTATION, backend, job, lasting, module, names};
-use crate::api::v1alpha1::{EnvVar, Form, KeyRef, Module, TerraformWorkspace, TerraformWorkspaceSpec, VariablesFrom};
-use crate::run::bundle::{BackendBundle, Bundle};
+use crate::api::v1alpha1::{
+    Binary, CustomBackend, EnvVar, Form, KeyRef, Module, TerraformWorkspace, TerraformWorkspaceSpec, VariablesFrom,
+};
+use crate::run::bundle::{BackendBundle, Bundle, check_files, check_setting, is_configuration};
 use crate::run::order;
 use crate::store;
 
@@ -116,8 +119,13 @@ pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs
         let message = format!("the runner has a volume {name:?} of its own: choose another name");
         return Err(Problem::wrong(field, message));
     }
+    if let Some(name) = spec.outputs.taken() {
+        let message =
+            format!("workspaces keep their states, plans and inputs in Secrets like {name}: choose another name");
+        return Err(Problem::wrong("spec.outputs.secretName", message));
+    }
     let mut gathering = Gathering { sources, bundle: Bundle::default(), confidential: BTreeSet::new() };
-    gathering.module(&spec.module)?;
+    gathering.module(&spec.module, spec.engine.binary)?;
     for (number, from) in spec.variables_from.iter().enumerate() {
         gathering.variables_from(&format!("spec.variablesFrom[{number}]"), from)?;
     }
@@ -135,16 +143,7 @@ pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs
         return Err(Problem::wrong("spec.env", message));
     }
     if let Some(custom) = &spec.backend.custom {
-        let mut config = custom.config.clone();
-        if let Some(from) = &custom.config_from {
-            let field = "spec.backend.custom.configFrom.secretRef";
-            let found = gathering.find(field, Source::Secret, &from.secret_ref.name)?;
-            for (key, bytes) in found {
-                let text = gathering.text(field, key, bytes, true)?;
-                config.insert(key.clone(), Value::String(text));
-            }
-        }
-        gathering.bundle.backend = Some(BackendBundle { kind: custom.kind.clone(), config });
+        gathering.backend(custom, spec)?;
     }
     if spec.backend.custom.is_none() && gathering.bundle.env.contains_key(backend::WORKSPACE_VARIABLE) {
         let field = format!("spec.env[{:?}]", backend::WORKSPACE_VARIABLE);
@@ -165,35 +164,67 @@ struct Gathering<'a> {
 }
 
 impl<'a> Gathering<'a> {
-    fn module(&mut self, module: &Module) -> Result<(), Problem> {
-        if let Some(inline) = &module.inline {
-            for (path, text) in &inline.files {
-                self.file(&format!("spec.module.inline.files[{path:?}]"), path, text.clone())?;
-            }
+    fn module(&mut self, module: &Module, binary: Binary) -> Result<(), Problem> {
+        let field_of: fn(&str) -> String = if let Some(inline) = &module.inline {
+            self.bundle.files.clone_from(&inline.files);
+            |path| format!("spec.module.inline.files[{path:?}]")
         } else if let Some(reference) = &module.config_map_ref {
             let field = "spec.module.configMapRef";
             for (path, bytes) in self.find(field, Source::ConfigMap, &reference.name)? {
                 let text = self.text(field, path, bytes, false)?;
-                self.file(&format!("{field}: key {path:?}"), path, text)?;
+                self.bundle.files.insert(path.clone(), text);
             }
+            |path| format!("spec.module.configMapRef: key {path:?}")
         } else if let Some(name) = &module.builtin {
-            let files = module::builtin(name).map_err(|message| Problem::wrong("spec.module.builtin", message))?;
-            self.bundle.files = files;
+            self.bundle.files =
+                module::builtin(name).map_err(|message| Problem::wrong("spec.module.builtin", message))?;
+            |_| "spec.module.builtin".to_owned()
         } else {
             return Err(Problem::wrong("spec.module", "name one of inline, configMapRef and builtin"));
+        };
+        check_files(&self.bundle.files).map_err(|(path, why)| Problem::wrong(field_of(path), why))?;
+        // Of a root without configuration a plan would destroy everything.
+        if self.bundle.files.keys().any(|path| is_configuration(path, binary)) {
+            return Ok(());
         }
-        let has_code = self.bundle.files.keys().any(|path| !path.contains('/') && is_code(path));
-        if !has_code {
-            let message = "there is no .tf or .tf.json file in the root of the module";
-            return Err(Problem::wrong("spec.module", message));
-        }
-        Ok(())
+        let (endings, more) = match binary {
+            Binary::Tofu => (".tf, .tofu, .tf.json or .tofu.json", ""),
+            Binary::Terraform => (".tf or .tf.json", ", and Terraform does not read .tofu files"),
+        };
+        let root = "file in the root of the module; hidden files and overrides do not count";
+        Err(Problem::wrong("spec.module", format!("there is no {endings} {root}{more}")))
     }
 
-    fn file(&mut self, field: &str, path: &str, text: String) -> Result<(), Problem> {
-        crate::run::bundle::check_path(path).map_err(|message| Problem::wrong(field, message))?;
-        self.bundle.files.insert(path.to_owned(), text);
-        Ok(())
+    fn backend(&mut self, custom: &CustomBackend, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
+        if backend::forgets(&custom.kind) {
+            let message = format!("a backend {} forgets the state with each run: name another", custom.kind);
+            return Err(Problem::wrong("spec.backend.custom.type", message));
+        }
+        let of_config = |name: &str| format!("spec.backend.custom.config[{name:?}]");
+        let from_secret = "spec.backend.custom.configFrom.secretRef";
+        let of_secret = |name: &str| format!("{from_secret}: key {name:?}");
+        let mut config = custom.config.clone();
+        for name in config.keys() {
+            check_setting(name).map_err(|message| Problem::wrong(of_config(name), message))?;
+        }
+        let mut secret: BTreeSet<&str> = BTreeSet::new();
+        if let Some(from) = &custom.config_from {
+            for (key, bytes) in self.find(from_secret, Source::Secret, &from.secret_ref.name)? {
+                check_setting(key).map_err(|message| Problem::missing(of_secret(key), message))?;
+                let text = self.text(from_secret, key, bytes, true)?;
+                config.insert(key.clone(), Value::String(text));
+                secret.insert(key);
+            }
+        }
+        self.bundle.backend = Some(BackendBundle { kind: custom.kind.clone(), config });
+        let Some(setting) = backend::fleeting(spec, &self.bundle) else { return Ok(()) };
+        let message = "the state would be lost with the pod: name an absolute path below the mountPath of a volume \
+                       that outlasts it, in spec.runner.podTemplate.spec.volumeMounts";
+        Err(if secret.contains(setting) {
+            Problem::missing(of_secret(setting), message)
+        } else {
+            Problem::wrong(of_config(setting), message)
+        })
     }
 
     fn variables_from(&mut self, field: &str, from: &VariablesFrom) -> Result<(), Problem> {
@@ -274,9 +305,7 @@ impl<'a> Gathering<'a> {
         let text = text.map_err(|_| Problem::missing(field, format!("the value of {key:?} is no UTF-8 text")))?;
         if confidential {
             // Terraform knows what is in JSON value by value, and so it would tell it.
-            if let Ok(value) = serde_json::from_str(&text) {
-                leaves(&value, &mut self.confidential);
-            }
+            leaves(&text, &mut self.confidential);
             self.confidential.insert(text.clone());
         }
         Ok(text)
@@ -313,23 +342,71 @@ fn env_value(value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The strings and numbers in a value.
-fn leaves(value: &Value, into: &mut BTreeSet<String>) {
-    match value {
-        Value::String(text) => {
-            into.insert(text.clone());
-        }
-        Value::Number(number) => {
-            into.insert(number.to_string());
-        }
-        Value::Array(items) => items.iter().for_each(|item| leaves(item, into)),
-        Value::Object(fields) => fields.values().for_each(|field| leaves(field, into)),
-        Value::Null | Value::Bool(_) => {}
+/// The strings and numbers in JSON, and in JSON that its strings hold. There may be several values, one after another,
+/// and other text after them, in which whole lines may be JSON again.
+fn leaves(text: &str, into: &mut BTreeSet<String>) {
+    let rest = documents(text.trim_start_matches('\u{feff}'), into);
+    for line in rest.lines().skip(1).filter(|line| line.starts_with(['{', '['])) {
+        documents(line, into);
     }
 }
 
-fn is_code(path: &str) -> bool {
-    [".tf", ".tf.json", ".tofu", ".tofu.json"].iter().any(|suffix| path.ends_with(suffix))
+/// Reads JSON as long as there is some, and answers what is left.
+fn documents<'a>(text: &'a str, into: &mut BTreeSet<String>) -> &'a str {
+    // Only where they end: values have no room for long numbers, nor for what is nested deep.
+    let mut all = Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    let mut begin = 0;
+    while let Some(Ok(IgnoredAny)) = all.next() {
+        let end = all.byte_offset();
+        let json = text.get(begin..end).unwrap_or_default().trim_start();
+        // A number by itself is looked for as the text that it is; and YAML has keys in quotes.
+        if json.starts_with(['{', '[', '"']) && !is_key(text.get(end..).unwrap_or_default()) {
+            tokens(json, into);
+        }
+        begin = end;
+    }
+    text.get(begin..).unwrap_or_default()
+}
+
+/// The strings and numbers in one JSON value, but for keys.
+fn tokens(json: &str, into: &mut BTreeSet<String>) {
+    let mut rest = json;
+    while let Some(begin) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
+        let (_, from) = rest.split_at(begin);
+        let is_text = from.starts_with('"');
+        let (token, after) = from.split_at(if is_text { text_end(from) } else { number_end(from) });
+        rest = after;
+        if !is_text {
+            // As a module reads it, and as we would hand it on.
+            into.extend(serde_json::from_str::<Number>(token).ok().map(|number| number.to_string()));
+            into.insert(token.to_owned());
+        } else if !is_key(after)
+            && let Ok(text) = serde_json::from_str::<String>(token)
+        {
+            leaves(&text, into);
+            into.insert(text);
+        }
+    }
+}
+
+/// Where a string ends, quotes included.
+fn text_end(json: &str) -> usize {
+    let mut escaped = false;
+    let quote = json.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    quote.map_or(json.len(), |quote| quote + 2)
+}
+
+fn number_end(json: &str) -> usize {
+    json.find(|c: char| !c.is_ascii_digit() && !matches!(c, '+' | '-' | '.' | 'e' | 'E')).unwrap_or(json.len())
+}
+
+/// Whether what comes before this is the key of something.
+fn is_key(after: &str) -> bool {
+    after.trim_start().starts_with(':')
 }
 
 /// What Terraform accepts as the name of a variable.
@@ -420,7 +497,8 @@ mod tests {
         );
         case(
             json!({ "module": { "inline": { "files": { "README.md": "x" } } } }),
-            "spec.module: there is no .tf or .tf.json file in the root of the module.",
+            "spec.module: there is no .tf, .tofu, .tf.json or .tofu.json file in the root of the module; hidden files \
+             and overrides do not count.",
         );
     }
 
@@ -499,6 +577,252 @@ mod tests {
             let bundle = Bundle::parse(&store::inputs::join(&inputs.chunks).unwrap()).unwrap();
             assert_eq!(bundle.confidential, ["471108", "alice", "hunter2\nsecond", text]);
         }
+    }
+
+    /// What is said of a module with these files in its root, which this program runs.
+    fn refused_files(binary: &str, files: &[&str]) -> String {
+        let files: BTreeMap<&str, &str> = files.iter().map(|path| (*path, "")).collect();
+        let value = json!({ "module": { "inline": { "files": files } }, "engine": { "binary": binary } });
+        inputs(&spec(value), &Sources::new()).map_or_else(|problem| problem.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn an_override_that_would_be_read_after_ours_is_refused_by_name() {
+        for path in [
+            "zzzz_opcore_override.tf.json",
+            "zzzz_opcore_override.tofu",
+            "zzzz_opcore_override.tofu.json",
+            "zzzzz_override.tf",
+            "{_override.tf.json",
+            "über_override.tofu",
+        ] {
+            for binary in ["tofu", "terraform"] {
+                let error = refused_files(binary, &["main.tf", path]);
+                let field = format!("spec.module.inline.files[{path:?}]: ");
+                assert!(error.starts_with(&field) && error.contains("rename"), "{path}: {error}");
+            }
+        }
+        for path in ["override.tf", "override.tf.json", "zz_override.tofu", "a/zzzzz_override.tf", "zzzzz.tf"] {
+            assert_eq!(refused_files("tofu", &["main.tf", path]), "");
+        }
+    }
+
+    #[test]
+    fn values_that_would_win_over_those_of_the_spec_are_refused_by_name() {
+        for path in ["zz_opcore.auto.tfvars.json", "zzz.auto.tfvars", "zzz.auto.tfvars.json", "ü.auto.tfvars"] {
+            let error = refused_files("tofu", &["main.tf", path]);
+            let field = format!("spec.module.inline.files[{path:?}]: ");
+            assert!(error.starts_with(&field) && error.contains("rename"), "{path}: {error}");
+        }
+        for path in ["terraform.tfvars", "a.auto.tfvars", "zz_opcore.auto.tfvars", "zzz.tfvars", "a/zzz.auto.tfvars"] {
+            assert_eq!(refused_files("tofu", &["main.tf", path]), "");
+        }
+    }
+
+    #[test]
+    fn a_root_without_configuration_of_its_engine_is_refused_before_it_plans_a_destruction() {
+        for path in ["main.tf", "main.tf.json"] {
+            for binary in ["tofu", "terraform"] {
+                assert_eq!(refused_files(binary, &[path]), "");
+            }
+        }
+        for path in ["main.tofu", "main.tofu.json"] {
+            assert_eq!(refused_files("tofu", &[path]), "");
+            assert_eq!(
+                refused_files("terraform", &[path, "a/main.tf"]),
+                "spec.module: there is no .tf or .tf.json file in the root of the module; hidden files and overrides \
+                 do not count, and Terraform does not read .tofu files."
+            );
+        }
+        for path in
+            [".main.tf", "main.tf~", "#main.tf#", "override.tf", "a_override.tf.json", "override.tofu", "a/main.tf"]
+        {
+            assert_eq!(
+                refused_files("tofu", &[path]),
+                "spec.module: there is no .tf, .tofu, .tf.json or .tofu.json file in the root of the module; hidden \
+                 files and overrides do not count."
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_in_the_pod_is_refused_by_name() {
+        let long = format!("a/{}", "x".repeat(256));
+        let deep = ["x"; 600].join("/");
+        for path in [
+            long.as_str(),
+            &deep,
+            "errored.tfstate",
+            "errored.tfstate/a",
+            "zz_opcore.auto.tfvars.json/a",
+            "zzzz_opcore_override.tf.json/a",
+            "terraform.tfstate",
+            "terraform.tfstate.d/a/terraform.tfstate",
+            "main.tf/a",
+        ] {
+            let error = refused_files("tofu", &["main.tf", path]);
+            assert!(error.starts_with(&format!("spec.module.inline.files[{path:?}]: ")), "{path}: {error}");
+        }
+        let fit = "x".repeat(255);
+        for path in
+            [&fit, ".terraform.lock.hcl", "terraform.tfstate.backup", "a/errored.tfstate", "a/terraform.tfstate"]
+        {
+            assert_eq!(refused_files("tofu", &["main.tf", path]), "");
+        }
+        let sources = Sources::from([source(Source::ConfigMap, "m", &[("main.tf", ""), ("errored.tfstate", "")])]);
+        let error = refused(json!({ "module": { "configMapRef": { "name": "m" } } }), &sources);
+        assert_eq!(
+            error,
+            "spec.module.configMapRef: key \"errored.tfstate\": the runner uses this name: rename the file."
+        );
+    }
+
+    /// What is said of a custom backend, in pods with this template.
+    fn refused_backend(custom: &Value, template: &Value, sources: &Sources) -> String {
+        let value = json!({
+            "module": module(), "backend": { "custom": custom }, "runner": { "podTemplate": { "spec": template } },
+        });
+        inputs(&spec(value), sources).map_or_else(|problem| problem.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn a_state_that_would_be_lost_with_the_pod_is_refused() {
+        let none = Sources::new();
+        let error = refused_backend(&json!({ "type": "inmem" }), &json!({}), &none);
+        assert!(error.starts_with("spec.backend.custom.type: ") && error.contains("another"), "{error}");
+        let template = json!({
+            "volumes": [
+                { "name": "states", "persistentVolumeClaim": { "claimName": "states" } },
+                { "name": "scratch", "emptyDir": {} },
+                { "name": "unnamed" },
+            ],
+            "volumeMounts": [
+                { "name": "states", "mountPath": "/states" },
+                { "name": "states", "mountPath": "/run" },
+                { "name": "scratch", "mountPath": "/scratch" },
+                { "name": "scratch", "mountPath": "/states/scratch" },
+                { "name": "unnamed", "mountPath": "/unnamed" },
+            ],
+        });
+        let local = |config: Value| refused_backend(&json!({ "type": "local", "config": config }), &template, &none);
+        for fit in ["/states/a.tfstate", "/states/a/b.tfstate", "/run/states/a.tfstate"] {
+            assert_eq!(local(json!({ "path": fit })), "");
+        }
+        for unfit in [
+            json!({}),
+            json!({ "path": 1 }),
+            json!({ "path": "a.tfstate" }),
+            json!({ "path": "states/a.tfstate" }),
+            json!({ "path": "/a.tfstate" }),
+            json!({ "path": "/states" }),
+            json!({ "path": "/states-of-others/a.tfstate" }),
+            json!({ "path": "/states/../a.tfstate" }),
+            json!({ "path": "/scratch/a.tfstate" }),
+            json!({ "path": "/states/scratch/a.tfstate" }),
+            json!({ "path": "/unnamed/a.tfstate" }),
+            json!({ "path": "/run/work/a.tfstate" }),
+            json!({ "path": "/tmp/a.tfstate" }),
+        ] {
+            let error = local(unfit.clone());
+            assert!(error.starts_with("spec.backend.custom.config[\"path\"]: "), "{unfit}: {error}");
+            assert!(error.contains("spec.runner.podTemplate.spec.volumeMounts"), "{unfit}: {error}");
+        }
+    }
+
+    #[test]
+    fn where_another_workspace_of_a_local_state_is_outlasts_the_pod_too() {
+        let refused = |config: Value| {
+            let mounts = json!([{ "name": "states", "mountPath": "/states" }]);
+            let value = json!({
+                "module": module(),
+                "backend": { "custom": { "type": "local", "config": config } },
+                "env": [{ "name": "TF_WORKSPACE", "value": "staging" }],
+                "runner": { "podTemplate": { "spec": { "volumeMounts": mounts } } },
+            });
+            inputs(&spec(value), &Sources::new()).map_or_else(|problem| problem.to_string(), |_| String::new())
+        };
+        let error = refused(json!({ "path": "/states/a" }));
+        assert!(error.starts_with("spec.backend.custom.config[\"workspace_dir\"]: "), "{error}");
+        assert_eq!(refused(json!({ "path": "/states/a", "workspace_dir": "/states/all" })), "");
+    }
+
+    #[test]
+    fn a_setting_of_a_backend_that_is_no_name_is_refused_with_its_key() {
+        let none = Sources::new();
+        for key in ["a b", "tls.crt", "1a", "", "a = 1\nb", "größe"] {
+            let custom = json!({ "type": "s3", "config": { key: "x" } });
+            let error = refused_backend(&custom, &json!({}), &none);
+            assert!(error.starts_with(&format!("spec.backend.custom.config[{key:?}]: ")), "{error}");
+        }
+        let custom = json!({ "type": "s3", "config": { "_a-1": "x" }, "configFrom": { "secretRef": { "name": "s" } } });
+        let of = |key: &str| Sources::from([source(Source::Secret, "s", &[(key, "x")])]);
+        let error = refused_backend(&custom, &json!({}), &of("tls.crt"));
+        assert!(error.starts_with("spec.backend.custom.configFrom.secretRef: key \"tls.crt\": "), "{error}");
+        assert_eq!(refused_backend(&custom, &json!({}), &of("secret_key")), "");
+        let local = json!({ "type": "local", "configFrom": { "secretRef": { "name": "s" } } });
+        let error = refused_backend(&local, &json!({}), &of("path"));
+        assert!(error.starts_with("spec.backend.custom.configFrom.secretRef: key \"path\": "), "{error}");
+    }
+
+    #[test]
+    fn outputs_cannot_go_where_a_workspace_keeps_something() {
+        let refused = |name: &str| {
+            let value = json!({ "module": module(), "outputs": { "secretName": name } });
+            inputs(&spec(value), &Sources::new()).map_or_else(|problem| problem.to_string(), |_| String::new())
+        };
+        let of = crate::run::names::Names::of("my.network-1", "u");
+        let inputs = of.inputs_chunk(&"0123456789".repeat(7), 2);
+        for name in [of.state(), of.state_chunk(7, 3), of.plan(), of.plan_chunk(3), of.report(), inputs] {
+            let error = refused(&name);
+            assert!(error.starts_with("spec.outputs.secretName: ") && error.contains("another name"), "{error}");
+        }
+        for name in ["network", "tf-network-outputs", "tf-network-0123456x-state", "tf-01234567-state", "tf-a-01234567"]
+        {
+            assert_eq!(refused(name), "");
+        }
+    }
+
+    /// What is kept out of sight of a Secret with this value.
+    fn confidential(text: &str) -> Vec<String> {
+        let sources = Sources::from([source(Source::Secret, "creds", &[("text", text)])]);
+        let value = json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" } }] });
+        let inputs = inputs(&spec(value), &sources).unwrap();
+        let mut all = Bundle::parse(&store::inputs::join(&inputs.chunks).unwrap()).unwrap().confidential;
+        all.retain(|found| found != text);
+        all
+    }
+
+    #[test]
+    fn json_within_json_is_confidential_value_by_value() {
+        let inner = json!({ "password": "hunter2" }).to_string();
+        let list = json!(["alice", inner]).to_string();
+        assert_eq!(confidential(&json!({ "a": list }).to_string()), [list.as_str(), "alice", "hunter2", &inner]);
+        assert_eq!(confidential(&json!("\"quoted\"").to_string()), ["\"quoted\"", "quoted"]);
+        assert_eq!(
+            confidential(r#"[" [4711]\nand\n{\"a\":\"alice\"}"]"#),
+            [" [4711]\nand\n{\"a\":\"alice\"}", "4711", "alice"]
+        );
+    }
+
+    #[test]
+    fn of_several_json_values_and_of_json_among_other_text_each_is_confidential_value_by_value() {
+        assert_eq!(confidential("{\"a\": \"alice\"}\n{\"b\": \"bob\"}\n[\"carol\"]"), ["alice", "bob", "carol"]);
+        assert_eq!(confidential("{\"a\": \"alice\"} and so on"), ["alice"]);
+        assert_eq!(confidential("{\"a\": \"alice\"}\nnot this\n{\"b\": \"bob\"}"), ["alice", "bob"]);
+        assert_eq!(confidential("\u{feff}{\"a\": \"alice\"}"), ["alice"]);
+        let none: [&str; 0] = [];
+        for text in ["hunter2", "2024 was a year", "\"password\": \"as in YAML\"", "[section]\nport = 5432", ""] {
+            assert_eq!(confidential(text), none);
+        }
+        let deep = format!("{}\"alice\"{}", "[".repeat(500), "]".repeat(500));
+        assert_eq!(confidential(&deep), ["alice"]);
+    }
+
+    #[test]
+    fn a_number_is_confidential_as_it_is_written_and_as_it_is_read() {
+        let found = confidential(r#"{ "a": 123456789012345678901234567890, "b": [1.50, -4711, 2e10], "4711": true }"#);
+        let expected = ["-4711", "1.2345678901234568e+29", "1.5", "1.50", "123456789012345678901234567890"];
+        assert_eq!(found, [expected.as_slice(), &["20000000000.0", "2e10"]].concat());
     }
 
     #[test]

@@ -10,6 +10,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::names;
+use crate::api::v1alpha1::Binary;
+
+/// The values of the variables. In a file of this kind they are literal, and the last such file wins.
+pub const VARIABLES: &str = "zz_opcore.auto.tfvars.json";
+/// Says where the state is, whatever the module says: of several overrides the last wins.
+pub const BACKEND: &str = "zzzz_opcore_override.tf.json";
+/// What Terraform leaves when it cannot save the state.
+pub const ERRORED: &str = "errored.tfstate";
+/// Where the backend `local` would keep states: whatever is there when another backend comes, Terraform asks about.
+const LOCAL_STATES: [&str; 2] = ["terraform.tfstate", "terraform.tfstate.d"];
+/// How files of configuration end. OpenTofu takes `a.tofu.json` in the place of `a.tf.json`.
+const CONFIGURATION: [&str; 4] = [".tf", ".tofu", ".tf.json", ".tofu.json"];
+/// How files of values end that are read without being asked for.
+const AUTOMATIC: [&str; 2] = [".auto.tfvars", ".auto.tfvars.json"];
+/// Longer names no file system has.
+const LONGEST_NAME: usize = 255;
+/// Longer paths are refused: Linux takes 4096 bytes, of which the folder of the module has some.
+const LONGEST_PATH: usize = 1024;
 
 /// The inputs of a run.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -66,26 +84,104 @@ impl Bundle {
     }
 }
 
-/// Whether a file of a module may be called so: below the root of the module, and nothing that Terraform keeps there.
+/// Whether a module may have these files: each can be written, none leads out of the module, and none takes the place
+/// of what the runner, or Terraform itself, writes there.
 ///
 /// # Errors
 ///
-/// Why not, as a clause.
-pub fn check_path(path: &str) -> Result<(), String> {
+/// The path of the first that cannot be, and why not, as a clause with the cure.
+pub fn check_files(files: &BTreeMap<String, String>) -> Result<(), (&str, String)> {
+    for path in files.keys() {
+        check_path(path).map_err(|why| (path.as_str(), why))?;
+        let mut folders = path.match_indices('/').filter_map(|(end, _)| path.get(..end));
+        if let Some(folder) = folders.find(|folder| files.contains_key(*folder)) {
+            return Err((path, format!("{folder:?} is a file, and cannot be a folder as well: rename one of them")));
+        }
+    }
+    Ok(())
+}
+
+fn check_path(path: &str) -> Result<(), String> {
     if path.contains(['\\', '\0']) {
         return Err("a path cannot hold a backslash or a NUL".to_owned());
     }
     if path.starts_with('/') {
         return Err("a path must be relative to the root of the module".to_owned());
     }
+    if path.len() > LONGEST_PATH {
+        return Err(format!("a path has at most {LONGEST_PATH} bytes: shorten it"));
+    }
     for part in path.split('/') {
         match part {
             "" | "." | ".." => return Err("a path must name a file below the root of the module".to_owned()),
             ".terraform" => return Err("Terraform keeps its own files in .terraform".to_owned()),
+            _ if part.len() > LONGEST_NAME => {
+                return Err(format!("names of files and folders have at most {LONGEST_NAME} bytes: shorten it"));
+            }
             _ => {}
         }
     }
+    check_root(path)
+}
+
+/// Whether a path leaves alone what has a meaning in the root of a module.
+fn check_root(path: &str) -> Result<(), String> {
+    let (first, is_file) = path.split_once('/').map_or((path, true), |(first, _)| (first, false));
+    if is_own(first) || first == ERRORED {
+        return Err("the runner uses this name: rename the file".to_owned());
+    }
+    if LOCAL_STATES.contains(&first) {
+        return Err(format!(
+            "Terraform takes {first} for a state that is to be moved: remove it; the state is where spec.backend says"
+        ));
+    }
+    if is_file && is_override(path) && path > BACKEND {
+        return Err(format!(
+            "it would be read after {BACKEND}, in which the runner says where the state is: rename it to something \
+             that sorts before"
+        ));
+    }
+    if is_file && AUTOMATIC.iter().any(|ending| path.ends_with(ending)) && path > VARIABLES {
+        return Err(format!(
+            "it would be read after {VARIABLES}, and win over the variables of the spec: rename it to something that \
+             sorts before"
+        ));
+    }
     Ok(())
+}
+
+/// Whether the runner writes this file of the root module.
+pub fn is_own(path: &str) -> bool {
+    [VARIABLES, BACKEND].contains(&path)
+}
+
+/// Whether this program takes a file for configuration that stands by itself: in the root, and neither hidden, nor left
+/// by an editor, nor an override of something else.
+pub fn is_configuration(path: &str, binary: Binary) -> bool {
+    let ignored = path.starts_with('.') || path.ends_with('~') || (path.starts_with('#') && path.ends_with('#'));
+    let mut endings = CONFIGURATION.iter().filter(|ending| binary == Binary::Tofu || !ending.starts_with(".tofu"));
+    endings.any(|ending| path.ends_with(ending)) && !path.contains('/') && !ignored && !is_override(path)
+}
+
+/// Whether a file of the root is merged over the others, in the order of names.
+fn is_override(path: &str) -> bool {
+    let mut stems = CONFIGURATION.iter().filter_map(|ending| path.strip_suffix(ending));
+    stems.any(|stem| stem == "override" || stem.ends_with("_override"))
+}
+
+/// Whether a setting of a backend may be called so. They are written as they are.
+///
+/// # Errors
+///
+/// Why not, as a clause with the cure.
+pub fn check_setting(name: &str) -> Result<(), String> {
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if begins && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
+        Ok(())
+    } else {
+        let cure = "use letters, digits, '_' and '-', and begin with a letter or '_'";
+        Err(format!("no setting of a backend can be called so: {cure}"))
+    }
 }
 
 impl fmt::Debug for Bundle {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// A file of settings.
+/// A file of settings. Their names are written as they are: see [`check_setting`](crate::run::bundle::check_setting).
 pub fn settings(values: &BTreeMap<String, Value>) -> String {
     values.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{name} = {}", literal(value));

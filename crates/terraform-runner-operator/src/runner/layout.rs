@@ -9,15 +9,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::hcl;
-use crate::run::bundle::{Bundle, check_path};
+use crate::run::bundle::{BACKEND, Bundle, VARIABLES, check_files, check_setting};
 use crate::run::order::reserved_env;
 
-/// The values of the variables. In a file of this kind they are literal, and the last such file wins.
-const VARIABLES: &str = "zz_opcore.auto.tfvars.json";
-/// Says where the state is, whatever the module says.
-const BACKEND: &str = "opcore_backend_override.tf.json";
-/// What Terraform leaves when it cannot save the state.
-pub const ERRORED: &str = "errored.tfstate";
+pub use crate::run::bundle::{ERRORED, is_own};
 
 /// Where everything is.
 #[derive(Clone, Debug)]
@@ -37,7 +32,7 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// When a path leads out of the folder, or cannot be written. The words are for the author of the module.
+    /// When a file has a name that it cannot have, or cannot be written. The words are for the author of the module.
     pub fn new(work: &Path, bundle: &Bundle) -> Result<Self, String> {
         let layout = Self {
             module: work.join("module"),
@@ -50,8 +45,10 @@ impl Layout {
     }
 
     fn write(&self, bundle: &Bundle) -> Result<(), String> {
-        for path in bundle.files.keys() {
-            check(path).map_err(|why| format!("The module has a file {path:?}: {why}"))?;
+        // The operator has checked both as well.
+        check_files(&bundle.files).map_err(|(path, why)| format!("The module has a file {path:?}: {why}"))?;
+        for name in bundle.backend.iter().flat_map(|backend| backend.config.keys()) {
+            check_setting(name).map_err(|why| format!("The backend has a setting {name:?}: {why}"))?;
         }
         let failed = |path: &Path| {
             let path = path.display().to_string();
@@ -86,19 +83,6 @@ impl Layout {
 /// A new file that only its owner reads.
 pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
-}
-
-/// Whether the runner wrote this file of the root module.
-pub fn is_own(path: &str) -> bool {
-    [VARIABLES, BACKEND].contains(&path)
-}
-
-/// Whether a path stays in the folder of the module, and leaves alone what is ours. The operator has checked it as well.
-fn check(path: &str) -> Result<(), String> {
-    if is_own(path) || path == ERRORED {
-        return Err("the runner uses this name: rename the file".to_owned());
-    }
-    check_path(path)
 }
 
 /// The environment of Terraform, beside what the image sets, and the names of what it may not set.
@@ -138,6 +122,7 @@ fn path() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::bundle::BackendBundle;
 
     fn bundle(path: &str) -> Bundle {
         Bundle { files: [(path.to_owned(), "text".to_owned())].into(), ..Bundle::default() }
@@ -155,6 +140,43 @@ mod tests {
         }
         let layout = Layout::new(work.path(), &bundle("modules/a/main.tf")).unwrap();
         assert_eq!(fs::read_to_string(layout.module.join("modules/a/main.tf")).unwrap(), "text");
+    }
+
+    #[test]
+    fn what_the_runner_says_of_the_state_and_of_values_is_read_last() {
+        let work = tempfile::tempdir().unwrap();
+        let paths = ["main.tf", "override.tf", "zz_override.tofu", "z.auto.tfvars", "zz_opcore.auto.tfvars"];
+        let files = paths.map(|path| (path.to_owned(), String::new())).into();
+        let layout = Layout::new(work.path(), &Bundle { files, ..Bundle::default() }).unwrap();
+        let names =
+            fs::read_dir(&layout.module).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        let last = |part: &str| names.iter().rfind(|name| name.contains(part)).unwrap().as_str();
+        assert_eq!((last("override."), last(".auto.tfvars")), (BACKEND, VARIABLES));
+        for path in ["zzzzz_override.tf", "zzz.auto.tfvars", "terraform.tfstate", "errored.tfstate"] {
+            let error = Layout::new(work.path(), &bundle(path)).unwrap_err();
+            assert!(error.contains(&format!("{path:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_a_folder_as_well_is_refused_by_name() {
+        let work = tempfile::tempdir().unwrap();
+        let files = ["a", "a/b.tf"].map(|path| (path.to_owned(), String::new())).into();
+        let error = Layout::new(work.path(), &Bundle { files, ..Bundle::default() }).unwrap_err();
+        assert!(error.contains("\"a/b.tf\"") && error.contains("folder"), "{error}");
+        assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing is written before all are checked");
+    }
+
+    #[test]
+    fn a_setting_that_is_no_name_is_not_written() {
+        let work = tempfile::tempdir().unwrap();
+        let config = [("a = 1\nb".to_owned(), json!(1))].into();
+        let backend = Some(BackendBundle { kind: "s3".to_owned(), config });
+        let error = Layout::new(work.path(), &Bundle { backend, ..Bundle::default() }).unwrap_err();
+        assert!(error.contains("\"a = 1\\nb\""), "{error}");
+        assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing is written before all are checked");
     }
 
     #[test]

@@ -1,42 +1,125 @@
 //! Values that must not appear in anything that is printed, reported or kept to be read.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::ops::Range;
 
 /// What stands in the place of such a value.
 const INSTEAD: &str = "(redacted)";
 /// Shorter values are not looked for: what is left of a text would not be readable.
 const SHORTEST: usize = 4;
+/// Longer values, in bytes, are looked for piece by piece: where all of one is, all pieces are. So there is little to
+/// compare at each place of a text, whatever it looks like.
+const LONGEST: usize = 256;
+/// Numbers of more places than this are looked for only as they are written.
+const PLACES: i64 = 400;
 
 /// Takes values out of texts.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// The longest first: one may contain another.
-    needles: Vec<String>,
+    /// In order, and each once.
+    needles: Vec<Needle>,
+    /// Which of them begin with these bytes.
+    begins: HashMap<[u8; SHORTEST], Range<usize>>,
+}
+
+#[derive(Clone)]
+struct Needle {
+    text: String,
+    /// The longest other one that it begins with.
+    within: Option<usize>,
 }
 
 impl Redactor {
-    /// Looks for these values, for each of their lines, and for all of them as they look in JSON and in HCL.
+    /// Looks for these values, for each of their lines, for what is between characters that are not printed, and for
+    /// all of them as they look in JSON, in HCL and in Go.
     pub fn new(values: &[String]) -> Self {
-        let lines = values.iter().flat_map(|value| value.lines().map(str::trim));
-        let all: BTreeSet<&str> = values.iter().map(|value| value.trim()).chain(lines).collect();
-        let needles: BTreeSet<String> =
-            all.into_iter().flat_map(forms).filter(|needle| needle.chars().count() >= SHORTEST).collect();
-        let mut needles: Vec<String> = needles.into_iter().collect();
-        needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
-        Self { needles }
+        let lines = values.iter().flat_map(|value| value.lines());
+        let printed = values.iter().flat_map(|value| value.split(is_changed));
+        let all: BTreeSet<&str> =
+            values.iter().map(String::as_str).chain(lines).chain(printed).map(str::trim).filter(is_long).collect();
+        let forms: BTreeSet<String> = all.into_iter().flat_map(forms).filter(is_long).collect();
+        let texts: BTreeSet<&str> = forms.iter().flat_map(|form| pieces(form)).collect();
+        Self::of(texts)
     }
 
-    /// The text without the values.
-    pub fn clean<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut text = Cow::Borrowed(text);
-        for needle in &self.needles {
-            if text.contains(needle.as_str()) {
-                text = Cow::Owned(text.replace(needle.as_str(), INSTEAD));
+    fn of(texts: BTreeSet<&str>) -> Self {
+        let mut redactor = Self::default();
+        let mut open: Vec<usize> = Vec::new();
+        for (number, text) in texts.into_iter().enumerate() {
+            // In order, whatever a text begins with came right before it.
+            while open
+                .pop_if(|last| !redactor.needles.get(*last).is_some_and(|last| text.starts_with(&last.text)))
+                .is_some()
+            {}
+            redactor.needles.push(Needle { text: text.to_owned(), within: open.last().copied() });
+            open.push(number);
+            if let Some(begin) = text.as_bytes().first_chunk() {
+                redactor.begins.entry(*begin).or_insert(number..number).end = number + 1;
             }
         }
-        text
+        redactor
     }
+
+    /// The text without the values. Where several overlap, or touch each other, they go together.
+    pub fn clean<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for at in 0..text.len() {
+            let Some(length) = text.as_bytes().get(at..).and_then(|rest| self.longest(rest)) else { continue };
+            match found.last_mut().filter(|last| at <= last.end) {
+                Some(last) => last.end = last.end.max(at + length),
+                None => found.push(at..at + length),
+            }
+        }
+        if found.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut clean = String::with_capacity(text.len());
+        let mut kept = 0;
+        for Range { start, end } in found {
+            clean.push_str(text.get(kept..start).unwrap_or_default());
+            clean.push_str(INSTEAD);
+            kept = end;
+        }
+        clean.push_str(text.get(kept..).unwrap_or_default());
+        Cow::Owned(clean)
+    }
+
+    /// How long the longest value is that a text begins with.
+    fn longest(&self, text: &[u8]) -> Option<usize> {
+        let begin = self.begins.get(text.first_chunk()?)?;
+        let same = self.needles.get(begin.clone())?;
+        // It begins with nothing that is after it in order; and of what is before, only with what the last begins with.
+        let before = same.partition_point(|needle| needle.text.as_bytes() <= text);
+        let mut number = begin.start + before.checked_sub(1)?;
+        loop {
+            let needle = self.needles.get(number)?;
+            if text.starts_with(needle.text.as_bytes()) {
+                return Some(needle.text.len());
+            }
+            number = needle.within?;
+        }
+    }
+}
+
+fn is_long(text: &impl AsRef<str>) -> bool {
+    text.as_ref().chars().nth(SHORTEST - 1).is_some()
+}
+
+/// A text in pieces that are short enough to be looked for, and long enough.
+fn pieces(text: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while rest.len() > LONGEST {
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(LONGEST));
+        pieces.push(piece);
+        rest = after;
+    }
+    // The last one may overlap the one before.
+    let last = text.len().saturating_sub(LONGEST.min(text.len()));
+    pieces.push(text.get(text.floor_char_boundary(last)..).unwrap_or_default());
+    pieces
 }
 
 /// A value as it may be written: as it is, escaped, and escaped within something that is escaped itself.
@@ -46,7 +129,7 @@ fn forms(value: &str) -> Vec<String> {
     let go = |json: &str| json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let hcl = |text: &str| text.replace("${", "$${").replace("%{", "%%{");
     let twice = escaped(&json);
-    vec![
+    let mut forms = vec![
         value.to_owned(),
         hcl(value),
         hcl(&json),
@@ -54,9 +137,77 @@ fn forms(value: &str) -> Vec<String> {
         go(&twice),
         escaped(&go(&json)),
         escaped(&hcl(&json)),
+        quoted(value),
         twice,
         json,
-    ]
+    ];
+    forms.extend(plain(value));
+    forms
+}
+
+/// Whether Go escapes a character, unlike JSON, or Terraform writes it as one with what is before it.
+fn is_changed(c: char) -> bool {
+    !matches!(c, '\n' | '\r' | '\t') && (c.is_control() || c.escape_debug().nth(1) == Some('u'))
+}
+
+/// As Go writes a string in quotes, and plans show it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for c in text.chars() {
+        // After another character, one that combines with it is printed as it is.
+        let shown = || format!("a{c}").escape_debug().nth(1) != Some('\\');
+        let code = u32::from(c);
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            ' '..='~' => quoted.push(c),
+            _ if !c.is_ascii() && shown() => quoted.push(c),
+            _ => {
+                let _ = match code {
+                    0..0x80 => write!(quoted, "\\x{code:02x}"),
+                    0x80..0x1_0000 => write!(quoted, "\\u{code:04x}"),
+                    _ => write!(quoted, "\\U{code:08x}"),
+                };
+            }
+        }
+    }
+    quoted
+}
+
+/// A number as Terraform prints it: without an exponent, and without zeros that say nothing.
+fn plain(text: &str) -> Option<String> {
+    let (sign, number) = match text.strip_prefix('-') {
+        Some(number) => ("-", number),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (number, exponent) = match number.split_once(['e', 'E']) {
+        Some((number, exponent)) => (number, exponent.parse::<i64>().ok()?),
+        None => (number, 0),
+    };
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let is_number = !whole.is_empty() && [whole, part].iter().all(|digits| digits.bytes().all(|c| c.is_ascii_digit()));
+    if !is_number || exponent.abs() > PLACES {
+        return None;
+    }
+    let shift = usize::try_from(exponent.abs()).ok()?;
+    let (whole, part) = if exponent < 0 {
+        let digits = format!("{}{whole}", "0".repeat(shift));
+        let (whole, moved) = digits.split_at(digits.len() - shift);
+        (whole.to_owned(), format!("{moved}{part}"))
+    } else {
+        let digits = format!("{part}{}", "0".repeat(shift.saturating_sub(part.len())));
+        let (moved, part) = digits.split_at(shift);
+        (format!("{whole}{moved}"), part.to_owned())
+    };
+    let (whole, part) = (whole.trim_start_matches('0'), part.trim_end_matches('0'));
+    let whole = if whole.is_empty() { "0" } else { whole };
+    Some(if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") })
 }
 
 fn escaped(text: &str) -> String {
@@ -83,5 +234,74 @@ mod tests {
     fn a_value_that_contains_another_goes_as_a_whole() {
         let redactor = Redactor::new(&["hunter2".to_owned(), "hunter2-and-more".to_owned()]);
         assert_eq!(redactor.clean("hunter2-and-more"), "(redacted)");
+    }
+
+    fn clean(value: &str, text: &str) -> String {
+        Redactor::new(&[value.to_owned()]).clean(text).into_owned()
+    }
+
+    #[test]
+    fn values_that_overlap_or_touch_go_together() {
+        let redactor = Redactor::new(&["abcd1234".to_owned(), "1234-and-more".to_owned(), "12345678".to_owned()]);
+        assert_eq!(redactor.clean("<abcd1234-and-more>"), "<(redacted)>");
+        assert_eq!(redactor.clean("<abcd123412345678>"), "<(redacted)>");
+        assert_eq!(redactor.clean("<1234567>"), "<1234567>");
+        assert_eq!(redactor.clean("ü12345678ü12345678"), "ü(redacted)ü(redacted)");
+    }
+
+    #[test]
+    fn digits_are_found_as_terraform_prints_the_number() {
+        assert_eq!(clean("000471108", "pin = 471108, pin = \"000471108\""), "pin = (redacted), pin = \"(redacted)\"");
+        assert_eq!(clean("4711.080", "4711.08"), "(redacted)");
+        assert_eq!(clean("-04711", "-4711"), "(redacted)");
+        assert_eq!(clean("47.11e5", "4711000"), "(redacted)");
+        assert_eq!(clean("4711e-5", "0.04711"), "(redacted)");
+        assert_eq!(clean("1.2345678901234568e+29", "123456789012345680000000000000"), "(redacted)");
+        assert_eq!(clean("1e999999999", "1"), "1");
+        assert_eq!(clean("0000", "0 and 0000"), "0 and (redacted)");
+    }
+
+    #[test]
+    fn a_value_with_characters_that_are_not_printed_is_found_in_its_pieces() {
+        for gap in ['\u{feff}', '\u{a0}', '\u{200b}', '\u{200d}', '\u{ad}', '\u{2028}', '\u{1}', '\u{7f}', '\u{e000}'] {
+            let value = format!("{gap}first{gap}second");
+            for printed in [value.clone(), "\\ufirst\\usecond".to_owned()] {
+                let clean = clean(&value, &printed);
+                assert!(!clean.contains("first") && !clean.contains("second"), "{gap:?}: {clean:?}");
+            }
+        }
+        // The pieces are too short to be looked for, and the whole is not.
+        assert_eq!(clean("ab\u{feff}cd", r#"x = "ab\ufeffcd""#), r#"x = "(redacted)""#);
+        assert_eq!(clean("ab\u{1}cd", r#"x = "ab\x01cd""#), r#"x = "(redacted)""#);
+        assert_eq!(clean("ab\u{e0001}c", r#"x = "ab\U000e0001c""#), r#"x = "(redacted)""#);
+        assert_eq!(clean("ab\u{b}\"é", r#"x = "ab\v\"é""#), r#"x = "(redacted)""#);
+        // Terraform writes what is composed of two characters as one.
+        assert_eq!(clean("pa\u{308}ssword", "p\u{e4}ssword"), "p\u{e4}(redacted)");
+    }
+
+    #[test]
+    fn a_value_that_was_cut_off_is_found_as_far_as_it_goes() {
+        let value = (0..2000).map(|number| format!("{number:05}")).collect::<Vec<_>>().join("-");
+        let cut = value.get(..5 * 256 + 3).unwrap();
+        assert_eq!(clean(&value, &format!("<{value}>")), "<(redacted)>");
+        assert_eq!(clean(&value, cut), format!("(redacted){}", cut.get(5 * 256..).unwrap()));
+        let letters = "ö".repeat(1001);
+        assert_eq!(clean(&letters, &format!("<{letters}>")), "<(redacted)>");
+    }
+
+    #[test]
+    fn a_long_value_of_many_lines_takes_no_long_time() {
+        let value = (0..100_000).map(|number| format!("line \"{number}\"")).collect::<Vec<_>>().join("\n");
+        let same = "x".repeat(1 << 20);
+        let started = std::time::Instant::now();
+        let redactor = Redactor::new(&[value.clone(), same.clone()]);
+        let clean = redactor.clean(&value).into_owned();
+        assert!(!clean.contains("line"), "{clean:.100}");
+        assert_eq!(redactor.clean(&format!("{same}, and {same}.")), "(redacted), and (redacted).");
+        for number in 0..1000 {
+            assert_eq!(redactor.clean(&format!("a = line \"{number}\"!")), "a = (redacted)!");
+        }
+        // Minutes, when each line is looked for by itself.
+        assert!(started.elapsed() < std::time::Duration::from_secs(30), "{:?}", started.elapsed());
     }
 }

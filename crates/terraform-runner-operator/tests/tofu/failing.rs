@@ -7,6 +7,7 @@ use terraform_runner_operator::api::v1alpha1::{Action, Binary, Diagnostic, Outco
 use terraform_runner_operator::run::bundle::Bundle;
 use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::run::report::Stage;
+use terraform_runner_operator::store::state;
 
 use crate::pod::Workspace;
 use crate::{called, module, simple, workspace, workspace_of};
@@ -14,6 +15,7 @@ use crate::{called, module, simple, workspace, workspace_of};
 with_both_engines!(
     a_run_that_is_asked_to_stop_saves_reports_and_ends,
     a_bad_module_is_told_by_file_and_line,
+    an_override_of_the_module_does_not_move_the_state,
     a_lock_that_somebody_holds_is_told_with_its_holder,
     an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept,
     a_destroy_that_takes_too_long_is_stopped_and_what_is_left_is_kept,
@@ -64,6 +66,30 @@ async fn a_bad_module_is_told_by_file_and_line(engine: Binary) {
         (report.outcome, report.diagnostics[0].summary.as_str()),
         (Outcome::Failed, "The inputs cannot be used")
     );
+}
+
+async fn an_override_of_the_module_does_not_move_the_state(engine: Binary) {
+    let workspace = workspace_of(engine, "override").await;
+    let (hcl, json) =
+        ("terraform {\n  backend \"local\" {}\n}\n", r#"{ "terraform": { "backend": { "local": {} } } }"#);
+    let text = "variable \"a\" {}\nresource \"terraform_data\" \"a\" {\n  input = var.a\n}\n";
+    let mut bundle = module(text, [("a".to_owned(), json!("of the spec"))].into());
+    // All of them sort before what the runner writes.
+    let hcl_files = ["override.tf", "z_override.tf", "zzz_override.tofu"].map(|path| (path, hcl));
+    let json_files = ["zz_override.tf.json", "zz_opcore_override.tofu.json"].map(|path| (path, json));
+    for (path, text) in hcl_files.into_iter().chain(json_files) {
+        bundle.files.insert(path.to_owned(), text.to_owned());
+    }
+    bundle.files.insert("z.auto.tfvars".to_owned(), "a = \"of the module\"\n".to_owned());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+    assert_eq!(report.state.unwrap().resources, 1, "it is in our store");
+    let kept = String::from_utf8(state::current(&workspace.store()).await.unwrap().unwrap()).unwrap();
+    assert!(kept.contains("of the spec") && !kept.contains("of the module"), "{kept}");
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
 }
 
 #[tokio::test]

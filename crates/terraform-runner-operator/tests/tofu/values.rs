@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome, Severity};
+use terraform_runner_operator::render::{self, Source};
+use terraform_runner_operator::run::bundle::Bundle;
 use terraform_runner_operator::run::names::hash_bytes;
 use terraform_runner_operator::store::{inputs, plan, report};
 
@@ -11,6 +13,7 @@ use crate::{module, simple, workspace, workspace_of};
 with_both_engines!(
     whatever_a_value_looks_like_it_arrives_as_data,
     a_confidential_value_is_in_no_output_report_or_plan_text,
+    a_plan_shows_nothing_of_what_it_takes_apart_or_escapes,
 );
 
 const ECHO: &str = r#"
@@ -127,4 +130,56 @@ async fn a_confidential_value_is_in_no_output_report_or_plan_text(engine: Binary
     nowhere("the report", &json!(applied).to_string());
     let outputs = report::outputs(&workspace.store()).await.unwrap().unwrap();
     assert_eq!(outputs["text"].value, Value::from(canary), "where it belongs, it is");
+}
+
+async fn a_plan_shows_nothing_of_what_it_takes_apart_or_escapes(engine: Binary) {
+    let workspace = workspace_of(engine, "apart").await;
+    let innermost = json!({ "password": "canary-inner" }).to_string();
+    let inner = json!({ "user": "canary-user", "more": innermost }).to_string();
+    // Numbers as they are written: no float has room for the first.
+    let nested = format!(r#"{{"pin": 47110815471108154711081547110815, "rate": 4711.50, "more": {}}}"#, json!(inner));
+    let texts = [
+        ("nested", nested.as_str()),
+        ("bom", "\u{feff}canary-bom"),
+        ("space", "canary\u{a0}space"),
+        ("zeros", "000815471"),
+        ("composed", "canary-a\u{308}-composed"),
+    ];
+    let found = texts.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())).into();
+    let text = r#"
+variable "nested" {}
+variable "bom" {}
+variable "space" {}
+variable "composed" {}
+variable "zeros" {
+  type = number
+}
+
+resource "terraform_data" "all" {
+  for_each = { nested = var.nested, bom = var.bom, space = var.space, composed = var.composed }
+  input    = each.value
+}
+
+resource "terraform_data" "taken_apart" {
+  input = [var.zeros, jsondecode(var.nested), jsondecode(jsondecode(var.nested).more)]
+}
+"#;
+    let spec = json!({
+        "module": { "inline": { "files": { "main.tf": text } } },
+        "variablesFrom": [{ "secretRef": { "name": "creds" } }],
+    });
+    let sources = [((Source::Secret, "creds".to_owned()), Some(found))].into();
+    let inputs = render::inputs(&serde_json::from_value(spec).unwrap(), &sources).unwrap();
+    let bundle = Bundle::parse(&inputs::join(&inputs.chunks).unwrap()).unwrap();
+    let pod = workspace.pod(1);
+    let (printed, planned) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    assert_eq!(planned.outcome, Outcome::Planned, "{:?}", planned.diagnostics);
+    let words = plan::text(&workspace.store()).await.unwrap().unwrap();
+    assert!(words.contains("password") && words.contains("(redacted)"), "{words}");
+    for (place, text) in [("the plan", words), ("what is printed", printed), ("the report", json!(planned).to_string())]
+    {
+        for secret in ["canary", "4711", "815471", "-composed"] {
+            assert!(!text.contains(secret), "{place} has {secret}: {text}");
+        }
+    }
 }

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use super::TerraformWorkspaceStatus;
 
+/// What the API server takes for the name of an object: with another, a request would be for something else.
+const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
 /// A Terraform or OpenTofu configuration that is kept applied.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -130,7 +133,7 @@ pub struct InlineModule {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LocalRef {
     /// Its name.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub name: String,
 }
 
@@ -204,7 +207,7 @@ pub struct ValueFrom {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyRef {
     /// The object's name.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub name: String,
     /// The key.
     #[schemars(length(min = 1, max = 253))]
@@ -450,7 +453,7 @@ pub struct PodTemplateSpec {
     pub image_pull_secrets: Vec<LocalRef>,
     /// A ServiceAccount of the same namespace, for the identity of a cloud. None: one that is made for the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub service_account_name: Option<String>,
     /// The priority class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -461,12 +464,14 @@ pub struct PodTemplateSpec {
 }
 
 /// Where the outputs go.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[x_kube(validation = Rule::new("!has(self.secretName) || !self.secretName.matches('^tf-.+-[0-9a-f]{8}-(state|plan|report|in)(-.*)?$')")
+    .message("workspaces keep their states, plans and inputs in Secrets like this secretName: choose another name"))]
 pub struct Outputs {
     /// The Secret, one key per output. None: `<name>-outputs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub secret_name: Option<String>,
     /// Only these outputs. None: all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -474,12 +479,29 @@ pub struct Outputs {
     pub include: Vec<String>,
 }
 
+impl Outputs {
+    /// The name of the Secret, if it is like those in which workspaces keep something; see
+    /// [`Names`](crate::run::names::Names). The API server refuses it, unless it was there before.
+    pub fn taken(&self) -> Option<&str> {
+        let name = self.secret_name.as_deref()?;
+        let parts: Vec<&str> = name.strip_prefix("tf-")?.split('-').collect();
+        let is_digest = |part: &str| part.len() == 8 && part.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        let is_kept = |part: &str| matches!(part, "state" | "plan" | "report" | "in");
+        // What comes before the digest is the name of a workspace.
+        parts
+            .windows(2)
+            .skip(1)
+            .any(|two| matches!(two, [digest, kept] if is_digest(digest) && is_kept(kept)))
+            .then_some(name)
+    }
+}
+
 /// A workspace that must be ready first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Dependency {
     /// Its name, in the same namespace.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub name: String,
 }
 
