@@ -29,7 +29,7 @@ impl Write for Log {
 async fn logged(level: &str) -> (String, String) {
     let log = Log::default();
     let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter(level).unwrap());
+    let subscriber = tracing_subscriber::fmt().with_env_filter(log_filter(level).unwrap());
     let _logs = tracing::subscriber::set_default(subscriber.with_writer(move || writer.clone()).finish());
     let service = service_fn(|_: Request<Body>| async {
         let secret = r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "front"}, "data": "hunter2"}"#;

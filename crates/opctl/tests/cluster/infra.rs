@@ -106,10 +106,10 @@ pub async fn save_state(store: &Store, serial: i64, run: &str, secret: &str) {
     let resources: Vec<Value> = (0..serial).map(|number| resource(&format!("r{number}"))).collect();
     let state =
         json!({ "version": 4, "serial": serial, "lineage": "l", "outputs": {}, "resources": resources }).to_string();
-    let seen = state::see(store).await.unwrap();
     let (packed, facts) = (pack(state.as_bytes()), state::facts(state.as_bytes()).unwrap());
     let save = state::Save { packed: &packed, facts: &facts, run, history: &History::default() };
-    state::save(store, seen, &save).await.unwrap();
+    let aim = state::aim(store, &save).await.unwrap();
+    state::save(store, aim, &save).await.unwrap();
 }
 
 /// Writes a report as a runner would.

@@ -22,7 +22,9 @@ pub(super) fn outputs(
     seen: &Seen,
     status: &mut TerraformWorkspaceStatus,
 ) -> Result<Vec<Write>, String> {
-    let Some(outputs) = seen.outputs.as_ref().filter(|_| status.last_applied.is_some()) else { return Ok(Vec::new()) };
+    // A name that is ours is refused: what is kept under it is no place for outputs.
+    let may_write = status.last_applied.is_some() && workspace.spec.outputs.taken().is_none();
+    let Some(outputs) = seen.outputs.as_ref().filter(|_| may_write) else { return Ok(Vec::new()) };
     let name = render::outputs_name(workspace);
     let secret = render::outputs_secret(workspace, outputs);
     let bytes: usize = secret.data.iter().flatten().map(|(_, value)| value.0.len()).sum();

@@ -225,13 +225,12 @@ impl Server {
         if self.is_reported.load(Ordering::SeqCst) {
             return Ok(None);
         }
-        let mut noted = match journal.clone() {
-            Some(known) => known,
-            None => {
-                let kept = patiently(|| journal::load(&self.store)).await?;
-                let own = || Journal { run: self.order.run.clone(), begun: BTreeMap::new() };
-                kept.filter(|kept| kept.run == self.order.run).unwrap_or_else(own)
-            }
+        let mut noted = if let Some(known) = journal.clone() {
+            known
+        } else {
+            let kept = patiently(|| journal::load(&self.store)).await?;
+            let own = || Journal { run: self.order.run.clone(), begun: BTreeMap::new() };
+            kept.filter(|kept| kept.run == self.order.run).unwrap_or_else(own)
         };
         noted.begun.extend(begun);
         while noted.begun.len() > NAMED_RESOURCES {

@@ -77,7 +77,7 @@ async fn the_rights_that_the_chart_grants_are_those_that_are_used_or_handed_on()
     grant(&stage, &home, "rbac.aggregate=false").await;
     let running = start(&stage, &home, &[]);
 
-    everything_it_can_do(&stage).await;
+    Box::pin(everything_it_can_do(&stage)).await;
     let handed_on = handed_on(&stage).await;
     assert!(!handed_on.is_empty());
     leave(&stage).await;
