@@ -179,8 +179,9 @@ impl Operator for Workspaces {
     async fn observe(&self, workspace: &TerraformWorkspace, context: &Context) -> Result<Seen, Error> {
         self.recovered.get_or_try_init(|| self.recover(context)).await?;
         let key = Key::of(workspace);
-        let sources =
-            render::references(&workspace.spec).into_iter().map(|(source, name)| Interest::Source(source, name));
+        let adopted = workspace.spec.backend.adopted().map(|name| (Source::Secret, name.to_owned()));
+        let sources = render::references(&workspace.spec).into_iter().chain(adopted);
+        let sources = sources.map(|(source, name)| Interest::Source(source, name));
         let needed = workspace.spec.depends_on.iter().map(|needed| Interest::Workspace(needed.name.clone()));
         let let_go = lock(&self.interests).put(&key, sources.chain(needed).collect());
         self.wake_depended_on(&key, let_go);

@@ -18,8 +18,10 @@ use opcore::ownership::OWNER_LABEL;
 use opcore::plan::Target;
 use serde::Deserialize;
 
-use crate::api::v1alpha1::{Dependency, LockStatus, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
-use crate::render::{self, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Source};
+use crate::api::v1alpha1::{
+    Dependency, LockStatus, ManagedBackend, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+};
+use crate::render::{self, Adopted, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Source};
 use crate::run::names::Names;
 use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 use crate::store;
@@ -45,6 +47,8 @@ pub struct Seen {
     pub lock: Option<LockSeen>,
     /// The Lease that is the lock, held or not.
     pub lease: Option<Target>,
+    /// The state that it is to begin with, if it names one and has none of its own.
+    pub adopted: Option<Adopted>,
     /// What it must wait for before it is planned, as clauses.
     pub waits_for: Vec<String>,
     /// The circle in which workspaces depend on each other, if this is one of them.
@@ -173,6 +177,15 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         async { pods.await.transpose() },
         reading.dependencies(workspace),
     )?;
+    let begins = !deleting && !parts.iter().any(|part| part.target.name == reading.names.state());
+    let adopted: OptionFuture<_> = workspace
+        .spec
+        .backend
+        .adopted()
+        .filter(|_| begins)
+        .map(|secret| reading.adopted(secret, workspace.name_any()))
+        .into();
+    let adopted = adopted.await.transpose()?;
     let reported = parts.iter().any(|part| part.target.name == reading.names.report());
     let Told { report, journal, outputs } = if reported { reading.report().await? } else { Told::default() };
     let lock = match lease.as_ref().and_then(|lease| lock_seen(lease, now)) {
@@ -198,6 +211,7 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         parts,
         lock,
         lease: lease.as_ref().map(Target::of),
+        adopted,
         waits_for: dependencies.waits_for,
         circle: dependencies.circle,
         dependants: dependencies.dependants,
@@ -265,6 +279,22 @@ impl Reading {
         Ok((reference, found))
     }
 
+    async fn adopted(&self, name: &str, own: String) -> Result<Adopted, Error> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let workspaces: Api<Neighbour> = Api::namespaced(self.client.clone(), &self.namespace);
+        let everyone = ListParams::default();
+        let (secret, all) = futures::try_join!(secrets.get_opt(name), workspaces.list(&everyone))?;
+        let owner = secret.as_ref().and_then(|secret| secret.labels().get(OWNER_LABEL)).cloned();
+        let is_owner = |other: &&Neighbour| owner.is_some() && other.uid() == owner;
+        let names_it = |other: &&Neighbour| other.name_any() != own && other.spec.backend.adopted() == Some(name);
+        Ok(Adopted {
+            secret: name.to_owned(),
+            keys: secret.map(|secret| secret.data.unwrap_or_default().into_keys().collect()),
+            owner: all.iter().find(is_owner).map(ResourceExt::name_any),
+            others: all.iter().filter(names_it).map(ResourceExt::name_any).collect(),
+        })
+    }
+
     async fn parts(&self) -> Result<Vec<PartSeen>, Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let all = secrets.list_metadata(&self.ours()).await?;
@@ -329,6 +359,19 @@ struct Neighbour {
 struct Needs {
     #[serde(default)]
     depends_on: Vec<Dependency>,
+    #[serde(default)]
+    backend: NeighbourBackend,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NeighbourBackend {
+    managed: Option<ManagedBackend>,
+}
+
+impl NeighbourBackend {
+    fn adopted(&self) -> Option<&str> {
+        self.managed.as_ref()?.adopt.as_ref().map(|adopted| adopted.secret_ref.name.as_str())
+    }
 }
 
 impl Resource for Neighbour {

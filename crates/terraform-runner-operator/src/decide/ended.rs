@@ -78,6 +78,9 @@ pub(super) fn take_in(
     spend(&run, status);
     let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
     status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
+    if seen.has_state(&names) {
+        keep_adopted(&run, status);
+    }
     let journal = seen.journal.as_ref().filter(|journal| journal.run == run.job);
     let begun: Vec<&str> = journal.iter().flat_map(|journal| journal.begun.values()).map(String::as_str).collect();
     finish(run, Outcome::Lost, StageTimes::default(), status, now);
@@ -104,6 +107,14 @@ pub(super) fn not_begun(
     }
     status.diagnostics = vec![Diagnostic { summary: why, ..Diagnostic::default() }];
     finish(run, outcome, StageTimes::default(), status, now);
+}
+
+/// A state that was adopted tells of something, whatever became of the run: a destroy works from its inputs.
+fn keep_adopted(run: &Run, status: &mut TerraformWorkspaceStatus) {
+    if status.begun_inputs.is_none() && run.adopts.is_some() {
+        status.begun_inputs = Some(run.inputs.clone());
+        status.begun_backend.clone_from(&run.backend);
+    }
 }
 
 /// Whether there is nothing, as far as a run could tell.
@@ -185,6 +196,9 @@ fn reported(
             take_back(&run, status);
         }
         _ => {}
+    }
+    if report.state.as_ref().is_some_and(|state| state.resources != 0) {
+        keep_adopted(&run, status);
     }
     let note = note(workspace, &run, report, status);
     finish(run, outcome, report.stages(), status, now);

@@ -142,7 +142,8 @@ fn begin(
         writes.together(secrets.iter().filter_map(|secret| Write::apply(secret).ok()));
     }
     // Long before they are needed: the API server takes a moment to know them.
-    writes.together(render::rights(workspace, places(workspace, seen)));
+    let adopts = seen.adopted.as_ref().map(|adopted| adopted.secret.clone());
+    writes.together(render::rights(workspace, places(workspace, seen), adopts.as_deref()));
     let last = status.run.as_ref();
     let number = last.map_or(1, |run| run.number + 1);
     if wish.action == Action::Destroy && last.is_none_or(|run| run.action != Action::Destroy) {
@@ -156,6 +157,7 @@ fn begin(
         inputs: wish.inputs.clone(),
         plan: wish.plan.clone(),
         backend: inputs.map(|inputs| inputs.backend.clone()),
+        adopts,
         expects_state: status.last_applied.is_some()
             && status.begun_inputs.is_some()
             && !want::is_asked_anew(workspace, status),
@@ -239,7 +241,7 @@ fn make_job(
         let previous = run.previous_inputs.as_ref().filter(|previous| **previous != run.inputs);
         let previous = previous.and_then(|hash| seen.kept_inputs(&names, hash)).unwrap_or_default();
         let chunks = render::Chunks { inputs, previous };
-        writes.together(render::rights(workspace, places(workspace, seen)));
+        writes.together(render::rights(workspace, places(workspace, seen), run.adopts.as_deref()));
         writes.together(render::binding(workspace));
         writes.then(render::job(workspace, run, chunks, settings));
     }

@@ -322,7 +322,10 @@ impl Scene<'_> {
         let state = match self.status.begun_backend.as_deref().filter(|_| !self.is_managed()) {
             Some(place) => format!("The state is in its backend, {}.", place.split('-').next().unwrap_or(place)),
             None if self.seen.has_state(&names) => {
-                format!("The state stays in Secret {} and its chunks.", names.state())
+                format!(
+                    "The state stays in Secret {} and its chunks; a workspace that names it in spec.backend.managed.adopt takes over.",
+                    names.state()
+                )
             }
             None => "There is no state of it in the cluster.".to_owned(),
         };

@@ -11,7 +11,7 @@ use crate::api::v1alpha1::{
     REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
 use crate::observe::{PodSeen, Seen};
-use crate::render::{self, Problem};
+use crate::render::{self, Adopted, Problem};
 use crate::run::names;
 
 /// Where a workspace stands, and when time alone changes that.
@@ -178,6 +178,9 @@ pub(super) fn want(
         }
         Ok(inputs) => inputs,
     };
+    if let Some(Err(problem)) = seen.adopted.as_ref().map(Adopted::check) {
+        return Want::Nothing(Standing::wrong(WorkspacePhase::Pending, "InputNotFound", &problem));
+    }
     let (inputs, backend) = (&inputs.hash, &inputs.backend);
     let from_scratch = || Want::Run(Wish { action: first_action(workspace), inputs: inputs.clone(), plan: None });
     if is_asked_anew(workspace, status) {

@@ -71,11 +71,11 @@ pub struct Problem {
 }
 
 impl Problem {
-    fn wrong(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(super) fn wrong(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into(), may_come: false }
     }
 
-    fn missing(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(super) fn missing(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into(), may_come: true }
     }
 }

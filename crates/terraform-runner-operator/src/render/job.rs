@@ -82,6 +82,7 @@ fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
         stop_if_destroys: run.action == Action::Apply
             && run.plan.is_none()
             && workspace.spec.approval != Approval::Auto,
+        adopts: run.adopts.is_some(),
         expects_state: run.expects_state && run.action != Action::Destroy,
         plan_within: timeouts.plan,
         apply_within: if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply },
@@ -214,6 +215,7 @@ fn store(workspace: &TerraformWorkspace, run: &Run, settings: &Settings) -> Valu
         stem: names(workspace).stem().to_owned(),
         run: run.job.clone(),
         history: workspace.spec.history,
+        adopts: run.adopts.clone(),
         marks: marks(workspace),
     };
     let mounts =

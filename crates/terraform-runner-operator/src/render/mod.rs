@@ -1,5 +1,6 @@
 //! What a decision turns into: inputs, rights, Jobs, Secrets. Pure.
 
+mod adopted;
 mod backend;
 mod inputs;
 mod job;
@@ -7,6 +8,7 @@ mod module;
 mod outputs;
 mod rights;
 
+pub use adopted::Adopted;
 pub use backend::MANAGED;
 pub use inputs::{Found, Inputs, Problem, Reference, Source, Sources, input_secrets, inputs, references};
 pub use job::{Chunks, Settings, job};

@@ -6,26 +6,28 @@ use opcore::Write;
 
 use super::{metadata, names};
 use crate::api::v1alpha1::TerraformWorkspace;
+use crate::store;
 
 /// The ServiceAccount, unless the workspace names one, and its Role.
 ///
-/// `places` has room for every version of the state that there is: the history may have become shorter since.
-pub fn rights(workspace: &TerraformWorkspace, places: usize) -> Vec<Write> {
+/// `places` has room for every version of the state that there is: the history may have become shorter since. What is
+/// `adopted` may be read, as long as that is to come.
+pub fn rights(workspace: &TerraformWorkspace, places: usize, adopted: Option<&str>) -> Vec<Write> {
     let names = names(workspace);
-    let by_name = |group: &str, resource: &str, names: Vec<String>| PolicyRule {
+    let by_name = |group: &str, resource: &str, names: Vec<String>, verbs: &[&str]| PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(vec![resource.to_owned()]),
         resource_names: Some(names),
-        verbs: ["create", "get", "patch", "update"].map(str::to_owned).to_vec(),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
         ..PolicyRule::default()
     };
-    let role = Role {
-        metadata: metadata(workspace, names.stem().to_owned(), "rights"),
-        rules: Some(vec![
-            by_name("", "secrets", names.writable_secrets(places)),
-            by_name("coordination.k8s.io", "leases", vec![names.lease()]),
-        ]),
-    };
+    let all = ["create", "get", "patch", "update"];
+    let mut rules = vec![
+        by_name("", "secrets", names.writable_secrets(places), &all),
+        by_name("coordination.k8s.io", "leases", vec![names.lease()], &all),
+    ];
+    rules.extend(adopted.map(|secret| by_name("", "secrets", store::adopted::secrets(secret), &["get"])));
+    let role = Role { metadata: metadata(workspace, names.stem().to_owned(), "rights"), rules: Some(rules) };
     let account = service_account(workspace);
     let made = (account == names.stem()).then(|| ServiceAccount {
         metadata: metadata(workspace, account, "rights"),

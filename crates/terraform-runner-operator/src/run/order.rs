@@ -53,6 +53,9 @@ pub struct Order {
     /// Keep a plan that destroys or replaces something for a person, instead of applying it. Of no meaning to a destroy.
     #[serde(default)]
     pub stop_if_destroys: bool,
+    /// Whether to begin with a state that was there before.
+    #[serde(default)]
+    pub adopts: bool,
     /// Whether there must be a state, wherever it is: without it, everything would be made once more.
     #[serde(default)]
     pub expects_state: bool,
@@ -76,6 +79,9 @@ pub struct StoreOrder {
     pub run: String,
     /// How much of the past is kept.
     pub history: History,
+    /// The Secret with the state that is adopted, as long as there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopts: Option<String>,
     /// Labels and annotations of everything that is written: our marks.
     pub marks: Marks,
 }

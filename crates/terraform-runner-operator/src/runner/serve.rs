@@ -5,6 +5,7 @@
 //! | `GET`, `POST`, `LOCK`, `UNLOCK /state` | what Terraform asks for |
 //! | `GET /lock`, `GET /summary` | who holds the lock, what is known of the state |
 //! | `POST /rescue` | a state that Terraform could not save |
+//! | `POST /adopt` | begins with a state that was there before |
 //! | `PUT`, `GET /plan`, `POST /journal`, `POST /report` | what `tf-runner run` has to keep |
 
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ use crate::run::order::StoreOrder;
 use crate::run::report::{Journal, NAMED_RESOURCES};
 use crate::store::pack::pack;
 use crate::store::retry::patiently;
-use crate::store::{Store, StoreError, journal, lock, plan, report, state};
+use crate::store::{Store, StoreError, adopted, journal, lock, plan, report, state};
 
 /// How often the lock is renewed.
 const RENEW: Duration = Duration::from_secs(10);
@@ -206,7 +207,8 @@ impl Server {
                 let id = id.ok_or_else(|| No::Bad("a state is saved under a lock only".to_owned()))?;
                 self.save(body, id).await
             }
-            ("POST", "/rescue") => self.rescue(body).await,
+            ("POST", "/rescue") => self.save_by_itself("rescue", body).await,
+            ("POST", "/adopt") => self.adopt_state().await,
             ("LOCK", "/state") => self.lock(&parse(&body)?).await,
             ("UNLOCK", "/state") => self.unlock(&parse(&body)?).await,
             _ => Err(No::Bad(format!("{method} {path} is not served"))),
@@ -281,8 +283,19 @@ impl Server {
         Ok(None)
     }
 
+    /// Begins with a state that was there before, unless there is one of its own.
+    async fn adopt_state(self: &Arc<Self>) -> Answer {
+        let secret = self.order.adopts.as_deref();
+        let secret = secret.ok_or_else(|| No::Bad("there is no state to be adopted".to_owned()))?;
+        if patiently(|| state::summary(&self.store)).await?.is_some() {
+            return Ok(None);
+        }
+        let bytes = patiently(|| adopted::load(&self.store, secret)).await?;
+        self.save_by_itself("adopt", bytes.into()).await
+    }
+
     /// Saves under the lock that this pod holds, or under one of its own.
-    async fn rescue(self: &Arc<Self>, body: Bytes) -> Answer {
+    async fn save_by_itself(self: &Arc<Self>, operation: &str, body: Bytes) -> Answer {
         self.adopt().await;
         let _turn = self.turn.lock().await;
         let held = patiently(|| lock::look(&self.store)).await?;
@@ -290,8 +303,8 @@ impl Server {
         let id = if let Some(id) = held {
             id
         } else {
-            let id = format!("rescue-{}", self.order.run);
-            self.take(&json!({ "ID": id, "Operation": "rescue", "Created": jiff::Timestamp::now() })).await?;
+            let id = format!("{operation}-{}", self.order.run);
+            self.take(&json!({ "ID": id, "Operation": operation, "Created": jiff::Timestamp::now() })).await?;
             id
         };
         let saved = self.save_in_turn(body, &id).await;

@@ -131,6 +131,11 @@ impl StoreClient {
         self.write(Method::POST, "/report", filing).await
     }
 
+    /// Begins with the state that was there before.
+    pub async fn adopt(&self) -> Result<(), Trouble> {
+        self.ask(Method::POST, "/adopt", Bytes::new()).await.map(drop)
+    }
+
     /// Saves a state that Terraform could not.
     pub async fn rescue(&self, state: Vec<u8>) -> Result<(), Trouble> {
         self.ask(Method::POST, "/rescue", state.into()).await.map(drop)

@@ -13,6 +13,7 @@
 //!
 //! Each function asks the API server once. Who can wait wraps it into [`retry::patiently`].
 
+pub mod adopted;
 pub mod inputs;
 pub mod journal;
 pub mod lock;

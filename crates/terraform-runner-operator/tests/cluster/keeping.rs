@@ -2,12 +2,13 @@
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{Action, History, Outcome};
+use terraform_runner_operator::run::names::Names;
 use terraform_runner_operator::run::report::{PlanReport, Report, StateReport};
-use terraform_runner_operator::store::pack::pack;
-use terraform_runner_operator::store::{StoreError, plan, report, state as states};
+use terraform_runner_operator::store::pack::{gzip, pack};
+use terraform_runner_operator::store::{Store, StoreError, plan, report, state as states};
 
 use crate::{noise, state, workspace};
 
@@ -157,6 +158,48 @@ async fn a_rescued_state_takes_and_gives_back_the_lock_by_itself() {
     assert_eq!(rescue(state(9, "l", 3)).await, 204, "Terraform was killed while it held the lock");
     assert_eq!(states::summary(&workspace.store()).await.unwrap().unwrap().serial, 9);
     assert_eq!(workspace.ask("GET", "/lock", "").await.unwrap().0, 204);
+}
+
+#[tokio::test]
+async fn a_state_that_was_there_before_is_adopted_once_and_left_as_it_is() {
+    let mut workspace = workspace("adopting").await;
+    let old = state(7, "l", 3).to_string();
+    let gone = Names::of("gone", "u-0");
+    let store = Store::new(workspace.client.clone(), &workspace.namespace, gone.clone());
+    let (facts, packed) = (states::facts(old.as_bytes()).unwrap(), pack(old.as_bytes()));
+    let save = states::Save { packed: &packed, facts: &facts, run: "old", history: &HISTORY };
+    states::save(&store, states::aim(&store, &save).await.unwrap(), &save).await.unwrap();
+    let forms =
+        [("tfstate-default-net", "tfstate", gzip(old.as_bytes())), ("by-hand", "terraform.tfstate", old.into())];
+    for (name, key, bytes) in forms {
+        let secret = json!({ "metadata": { "name": name }, "data": { key: ByteString(bytes) } });
+        workspace
+            .api::<Secret>()
+            .create(&PostParams::default(), &serde_json::from_value(secret).unwrap())
+            .await
+            .unwrap();
+    }
+    for (number, name) in (1..).zip([gone.state(), "tfstate-default-net".to_owned(), "by-hand".to_owned()]) {
+        workspace.names = Names::of("new", &number.to_string());
+        workspace.renamed().await;
+        workspace.adopt(&name).await;
+        let serve = workspace.pod(number).serve().await;
+        for _ in 0..2 {
+            assert_eq!(workspace.ask("POST", "/adopt", "").await.unwrap().0, 204, "{name}");
+            let kept = states::summary(&workspace.store()).await.unwrap().unwrap();
+            assert_eq!((kept.serial, kept.resources), (7, 3), "{name}");
+        }
+        assert_eq!(workspace.ask("GET", "/lock", "").await.unwrap().0, 204, "nobody holds the lock");
+        serve.stopped().await;
+    }
+    assert_eq!(states::summary(&store).await.unwrap().unwrap().serial, 7, "where it was it still is");
+    workspace.names = Names::of("new", "none");
+    workspace.renamed().await;
+    workspace.adopt("nowhere").await;
+    let _serve = workspace.pod(9).serve().await;
+    let (code, words) = workspace.ask("POST", "/adopt", "").await.unwrap();
+    let words = String::from_utf8_lossy(&words).into_owned();
+    assert_eq!((code, words.as_str()), (422, "Secret nowhere does not exist"));
 }
 
 #[tokio::test]

@@ -55,6 +55,8 @@ pub struct Workspace {
     pub dir: tempfile::TempDir,
     /// Where its store listens, in whichever pod.
     pub address: String,
+    /// The Secret with the state that it begins with.
+    pub adopts: Option<String>,
 }
 
 impl Workspace {
@@ -73,13 +75,33 @@ impl Workspace {
             tools: Tools::default(),
             dir,
             address: format!("127.0.0.1:{port}"),
+            adopts: None,
         };
         workspace.grant(sandbox).await;
         workspace
     }
 
+    /// It is another one by now, with rights to what has its names.
+    pub async fn renamed(&self) {
+        self.grant_with(&Kubeconfig::read_from(self.kubeconfig()).unwrap()).await;
+    }
+
+    /// Begins with the state in this Secret, which it may read from now on.
+    pub async fn adopt(&mut self, secret: &str) {
+        let names = terraform_runner_operator::store::adopted::secrets(secret);
+        let rule = json!([{ "op": "add", "path": "/rules/-", "value":
+            { "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": names } }]);
+        let patch = kube::api::Patch::Json::<()>(parse(rule));
+        self.api::<Role>().patch(self.names.stem(), &kube::api::PatchParams::default(), &patch).await.unwrap();
+        self.adopts = Some(secret.to_owned());
+    }
+
     /// A token with the rights that the operator gives to a pod.
     async fn grant(&self, sandbox: &Sandbox) {
+        self.grant_with(&Kubeconfig::read_from(sandbox.kubeconfig()).unwrap()).await;
+    }
+
+    async fn grant_with(&self, own: &Kubeconfig) {
         let name = self.names.stem();
         let metadata = json!({ "name": name });
         let verbs = ["get", "create", "patch", "update"];
@@ -102,7 +124,6 @@ impl Workspace {
         let spec = TokenRequestSpec { expiration_seconds: Some(7200), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec, ..TokenRequest::default() };
         let token = accounts.create_token_request(name, &params, &request).await.unwrap().status.unwrap().token;
-        let own = Kubeconfig::read_from(sandbox.kubeconfig()).unwrap();
         let cluster = &own.clusters[0];
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "pod",
@@ -193,6 +214,7 @@ impl Pod<'_> {
             stem: workspace.names.stem().to_owned(),
             run: self.run.clone(),
             history: workspace.history,
+            adopts: workspace.adopts.clone(),
             marks,
         };
         let mut command = Command::new(env!("CARGO_BIN_EXE_tf-runner"));
@@ -211,6 +233,7 @@ impl Pod<'_> {
             inputs: Bundle::hash(&bundle.bytes().unwrap()),
             plan: None,
             stop_if_destroys: false,
+            adopts: false,
             expects_state: false,
             plan_within: Span::from_secs(60),
             apply_within: Span::from_secs(60),

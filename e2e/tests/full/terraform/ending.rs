@@ -88,12 +88,26 @@ async fn its_inputs_are_gone(stage: &Stage) -> anyhow::Result<()> {
 async fn it_is_retained(stage: &Stage) -> anyhow::Result<()> {
     let spec = json!({ "module": inline(MODULE), "deletionPolicy": "Retain" });
     let workspace = applied(stage, "retained", spec).await?;
+    let value = outputs(stage, &workspace).await?["value"].clone();
     let index = names(&workspace).state();
     let left = deleted(stage, &workspace).await?;
     let words = event(&stage.api(), "retained", "Retained").await?;
-    ensure!(words.contains("leaves 1 resource") && words.contains(&index), "{words}");
+    ensure!(words.contains("leaves one resource") && words.contains(&index), "{words}");
     ensure!(left.contains(&format!("Secret {index}")), "its state is gone: {left:?}");
     ensure!(left.iter().all(|name| name.starts_with("Secret ")), "{left:?}");
+    let kept = format!("Secret {}-in-", names(&workspace).stem());
+    ensure!(left.iter().any(|name| name.starts_with(&kept)) && words.contains(&kept), "{left:?}: {words}");
+
+    // What was left is taken over as it is, and goes with whoever took it.
+    let adopt = json!({ "managed": { "adopt": { "secretRef": { "name": index } } } });
+    let heir = applied(stage, "heir", json!({ "module": inline(MODULE), "backend": adopt })).await?;
+    ensure!(outputs(stage, &heir).await?["value"] == value, "it was made anew");
+    let runs: Vec<_> = heir.status.iter().flat_map(|status| &status.history).map(|run| run.outcome).collect();
+    ensure!(runs == [Outcome::Unchanged], "{runs:?}");
+    let left = deleted(stage, &heir).await?;
+    ensure!(left.is_empty(), "{left:?}");
+    let copies = left_of(&stage.client, &stage.namespace, "retained").await?;
+    ensure!(copies.contains(&format!("Secret {index}")), "what was adopted was taken along: {copies:?}");
     Ok(())
 }
 
@@ -103,7 +117,7 @@ async fn it_is_forced(stage: &Stage) -> anyhow::Result<()> {
     let index = names(&workspace).state();
     let left = deleted(stage, &workspace).await?;
     let words = event(&stage.api(), "forced", "Retained").await?;
-    ensure!(words.contains("deletionPolicy Force") && words.contains("leaves 1 resource"), "{words}");
+    ensure!(words.contains("deletionPolicy Force") && words.contains("leaves one resource"), "{words}");
     ensure!(left.contains(&format!("Secret {index}")), "its state is gone: {left:?}");
     Ok(())
 }
@@ -132,6 +146,6 @@ async fn its_state_is_gone(stage: &Stage) -> anyhow::Result<()> {
     workspaces(stage).patch("stateless", &PatchParams::default(), &Patch::Merge(&retain)).await?;
     gone(&workspaces(stage), "stateless", workspace.uid().as_deref(), PATIENCE).await?;
     let words = event(&stage.api(), "stateless", "Retained").await?;
-    ensure!(words.contains("There is no state of them in the cluster"), "{words}");
+    ensure!(words.contains("There is no state of it in the cluster"), "{words}");
     left_of(&stage.client, &stage.namespace, "stateless").await.map(drop)
 }

@@ -15,6 +15,10 @@ output "cluster_token" {
   value = fileexists("/var/run/secrets/kubernetes.io/serviceaccount/token")
 }
 
+output "licences" {
+  value = fileexists("/usr/share/licenses/opentofu/licences.txt")
+}
+
 resource "terraform_data" "it" {}
 "#;
 
@@ -46,6 +50,7 @@ async fn terraform_runs_in_the_image_and_with_the_account_that_it_is_given() -> 
         let found = outputs(stage, &workspace).await?;
         ensure!(found["identity"] == "true", "the token for the cloud is there: {found:?}");
         ensure!(found["cluster_token"] == "false", "that of the cluster is not: {found:?}");
+        ensure!(found["licences"] == "true", "nobody may hand on OpenTofu without them: {found:?}");
         let left = deleted(stage, &workspace).await?;
         ensure!(left.is_empty(), "{left:?}");
         Ok(())

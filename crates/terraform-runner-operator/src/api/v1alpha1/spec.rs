@@ -357,9 +357,29 @@ pub struct Backend {
 }
 
 /// State in Secrets of the same namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ManagedBackend {}
+pub struct ManagedBackend {
+    /// Begin with a state that is there already, as long as there is none of its own: what it tells of is taken over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopt: Option<AdoptedState>,
+}
+
+/// A state that is there already.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AdoptedState {
+    /// A Secret of the same namespace: one that a workspace left under `deletionPolicy: Retain` (`…-state`), one of the
+    /// backend `kubernetes` (key `tfstate`), or one with the key `terraform.tfstate`. It stays as it is.
+    pub secret_ref: LocalRef,
+}
+
+impl Backend {
+    /// The Secret with the state to begin with, if one is named.
+    pub fn adopted(&self) -> Option<&str> {
+        self.managed.as_ref()?.adopt.as_ref().map(|adopted| adopted.secret_ref.name.as_str())
+    }
+}
 
 /// A backend that Terraform itself knows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

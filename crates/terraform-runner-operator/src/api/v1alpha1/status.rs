@@ -136,6 +136,9 @@ pub struct Run {
     /// Where the state is, by its inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// The Secret with the state that it begins with, if there is none of the workspace's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopts: Option<String>,
     /// Whether there must be a state: something was applied, and nobody asked to go on without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_state: bool,

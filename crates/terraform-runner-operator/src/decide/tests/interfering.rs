@@ -8,6 +8,7 @@ use super::{JobSeen, Play};
 use crate::api::v1alpha1::{Action, Approval, Outcome, WorkspacePhase};
 use crate::decide::refused;
 use crate::observe::PodSeen;
+use crate::render::Adopted;
 use crate::run::report::{Report, Stage};
 
 fn manual() -> Play {
@@ -317,6 +318,45 @@ fn what_is_wrong_with_a_spec_is_told_with_its_field_until_it_is_mended() {
     play.settle();
     let status = play.workspace.status.as_ref().unwrap();
     assert_eq!((status.phase, status.diagnostics.len()), (WorkspacePhase::Ready, 0));
+}
+
+#[test]
+fn a_state_that_was_adopted_is_destroyed_whatever_became_of_the_run_that_did() {
+    let adopting = || {
+        let adopt = json!({ "managed": { "adopt": { "secretRef": { "name": "old-state" } } } });
+        let mut play = Play::simple().with("backend", adopt).with("approval", json!("AutoUnlessDestroy"));
+        let keys = Some(vec!["index.json".to_owned()]);
+        play.seen.adopted = Some(Adopted { secret: "old-state".to_owned(), keys, ..Adopted::default() });
+        play
+    };
+    let mut play = adopting();
+    play.seen.adopted.as_mut().unwrap().keys = None;
+    assert!(play.settle().is_empty());
+    assert_eq!(play.reason(), "InputNotFound");
+    assert!(play.message().contains("Secret old-state does not exist"), "{}", play.message());
+
+    for outcome in [Outcome::Planned, Outcome::Failed, Outcome::Unchanged] {
+        let mut play = adopting();
+        play.settle();
+        assert_eq!(play.run().adopts.as_deref(), Some("old-state"));
+        play.ends(outcome, |report| report.plan.as_mut().unwrap().destroy = 1);
+        play.seen.adopted = None;
+        play.settle();
+        play.delete().settle();
+        assert_eq!(play.run().action, Action::Destroy, "{outcome:?}: {}", play.message());
+    }
+    // Its pod is lost after that, or before.
+    for saved in [true, false] {
+        let mut play = adopting();
+        play.settle();
+        if saved {
+            play.ends(Outcome::Lost, |_| {}).seen.report = None;
+            play.seen.adopted = None;
+        }
+        play.lose_job().settle();
+        play.delete().settle();
+        assert_eq!(play.reason(), if saved { "Destroying" } else { "DestroyBlocked" }, "{}", play.message());
+    }
 }
 
 #[test]

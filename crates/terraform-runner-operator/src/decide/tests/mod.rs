@@ -51,6 +51,7 @@ impl Play {
             parts: Vec::new(),
             lock: None,
             lease: None,
+            adopted: None,
             waits_for: Vec::new(),
             circle: None,
             dependants: Vec::new(),

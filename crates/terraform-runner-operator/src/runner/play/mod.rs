@@ -127,6 +127,9 @@ impl Play {
             self.say(Severity::Warning, &format!("The environment variable {name} cannot be set"), Some(detail));
         }
         self.store.ready().await.map_err(|why| self.fail("The state cannot be reached", &why.to_string()))?;
+        if self.order.adopts {
+            self.store.adopt().await.map_err(|why| self.fail("The state cannot be adopted", &why.to_string()))?;
+        }
         let engine = Engine {
             program: self.order.binary.program(),
             dir: layout.module.clone(),

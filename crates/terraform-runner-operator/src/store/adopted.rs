@@ -1,0 +1,48 @@
+//! A state that was there before: of a workspace that is gone, or of Terraform's own making.
+
+use super::pack::gunzip;
+use super::state::INDEX_KEY;
+use super::{Store, StoreError, state, value};
+use crate::run::names::{Names, STATE_CHUNKS};
+
+/// The keys under which a Secret may have a state: an index of ours, that of the backend `kubernetes`, and that of a file.
+pub const KEYS: [&str; 3] = [INDEX_KEY, BACKEND_KEY, FILE_KEY];
+const BACKEND_KEY: &str = "tfstate";
+const FILE_KEY: &str = "terraform.tfstate";
+/// How large a state is read at most.
+const READ_BYTES: u64 = 1 << 30;
+/// In so many places a workspace may have left versions: twenty, the current one, and the next.
+const PLACES: usize = 22;
+
+/// The names beside which the index of a state that a workspace left has its chunks.
+fn names(secret: &str) -> Option<Names> {
+    secret.strip_suffix("-state").map(Names::with_stem)
+}
+
+/// Every Secret that may have to be read for it.
+pub fn secrets(secret: &str) -> Vec<String> {
+    let chunks = names(secret).into_iter().flat_map(|names| {
+        let all = (0..PLACES).flat_map(|place| (0..STATE_CHUNKS).map(move |chunk| (place, chunk)));
+        all.map(|(place, chunk)| names.state_chunk(place, chunk)).collect::<Vec<_>>()
+    });
+    std::iter::once(secret.to_owned()).chain(chunks).collect()
+}
+
+/// Reads it.
+///
+/// # Errors
+///
+/// When it is missing or damaged.
+pub async fn load(store: &Store, name: &str) -> Result<Vec<u8>, StoreError> {
+    let secret = store.secret(name).await?.ok_or_else(|| StoreError::Missing(name.to_owned()))?;
+    if value(&secret, INDEX_KEY).is_some() {
+        let left = Store { names: names(name).unwrap_or_else(|| Names::with_stem(name)), ..store.clone() };
+        return state::current(&left).await?.ok_or_else(|| StoreError::damaged(name, "it names no state"));
+    }
+    if let Some(bytes) = value(&secret, BACKEND_KEY) {
+        return gunzip(bytes, READ_BYTES)
+            .map_err(|error| StoreError::damaged(name, format!("{BACKEND_KEY} cannot be decompressed: {error}")));
+    }
+    let bytes = value(&secret, FILE_KEY).ok_or_else(|| StoreError::damaged(name, "it has no state"))?;
+    Ok(bytes.to_vec())
+}
