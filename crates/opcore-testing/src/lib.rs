@@ -7,6 +7,7 @@
 //! | an API server that loses requests and answers, and cuts watches | [`proxy`] |
 //! | something that happens at the worst moment | [`meddling`] |
 //! | an operator that crashes at its n-th write | [`crashing`] |
+//! | an operator with the rights that its chart grants | [`chart`] |
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -14,6 +15,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+pub mod chart;
 pub mod crashing;
 pub mod meddling;
 pub mod proxy;

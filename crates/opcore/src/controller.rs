@@ -51,7 +51,7 @@ impl Wakes {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.queue)
     }
 }
 
@@ -97,11 +97,11 @@ impl<O: Operator> Shared<O> {
     }
 
     fn backoff(&self) -> MutexGuard<'_, Backoff<Key>> {
-        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.backoff)
     }
 
     fn written(&self) -> MutexGuard<'_, HashMap<Key, String>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.written)
     }
 }
 

@@ -22,7 +22,7 @@
 //!   names the version that it was decided on, or that there was none; see [`crate::act`].
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
@@ -61,7 +61,7 @@ impl Leadership {
 
     /// How long this process may still write, as things stand; none without an election.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        let until = *self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *crate::lock(self.0.as_ref()?);
         Some(until.monotonic.saturating_duration_since(Instant::now()))
     }
 
@@ -72,13 +72,13 @@ impl Leadership {
     /// When the lease has run out by this process's clocks.
     pub fn check(&self) -> Result<(), LeadershipLost> {
         let Some(until) = &self.0 else { return Ok(()) };
-        let until = *until.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *crate::lock(until);
         if Instant::now() < until.monotonic && SystemTime::now() < until.wall { Ok(()) } else { Err(LeadershipLost) }
     }
 
     fn extend(&self, until: Until) {
         if let Some(held) = &self.0 {
-            *held.lock().unwrap_or_else(PoisonError::into_inner) = until;
+            *crate::lock(held) = until;
         }
     }
 }

@@ -4,7 +4,7 @@
 //! that a second failure would show the words of the first.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -130,7 +130,7 @@ impl Events {
     }
 
     fn told(&self) -> MutexGuard<'_, HashMap<Telling, Told>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.told)
     }
 }
 

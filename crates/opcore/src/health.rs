@@ -1,7 +1,7 @@
 //! What the probes say: a process is ready when it stands by, or leads and knows its objects.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a process still waits for before it can do its job. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -28,14 +28,14 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.0)
     }
 }
 
 impl Expected {
     /// It has come. Saying so again does nothing.
     pub fn came(&self) {
-        if std::mem::replace(&mut *self.came.lock().unwrap_or_else(PoisonError::into_inner), true) {
+        if std::mem::replace(&mut *crate::lock(&self.came), true) {
             return;
         }
         let mut missing = self.health.lock();

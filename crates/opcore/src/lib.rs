@@ -29,6 +29,7 @@ pub mod events;
 pub mod finalizer;
 pub mod graph;
 pub mod health;
+mod lock;
 mod memory;
 pub mod metrics;
 pub mod operator;
@@ -42,5 +43,6 @@ pub mod watch;
 
 pub use controller::Context;
 pub use error::Error;
+pub use lock::lock;
 pub use operator::{Decision, Next, Note, Operator};
 pub use plan::{Plan, Write};

@@ -9,7 +9,7 @@ mod catalogue;
 pub use catalogue::{ALL, Kind, Metric, table};
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
@@ -191,7 +191,7 @@ impl Metrics {
         let key = [kind, namespace, name].map(str::to_owned);
         let now: Vec<_> =
             conditions.iter().map(|condition| [condition.type_.clone(), condition.status.clone()]).collect();
-        let mut series = self.0.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut series = crate::lock(&self.0.series);
         let before = if now.is_empty() { series.remove(&key) } else { series.insert(key.clone(), now.clone()) };
         for [type_, status] in before.iter().flatten().filter(|old| !now.contains(old)) {
             // It may be missing only if it was never set.

@@ -1,7 +1,7 @@
 //! How it is put together: what wakes a workspace, and the way from looking to concluding.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -15,7 +15,7 @@ use opcore::controller::{Wakes, Watches};
 use opcore::metrics::Metrics;
 use opcore::ownership::{OPERATOR_LABEL, OWNER_ANNOTATION};
 use opcore::queue::Key;
-use opcore::{Context, Decision, Error, Operator};
+use opcore::{Context, Decision, Error, Operator, lock};
 use tokio::sync::OnceCell;
 
 use crate::api::v1alpha1::{Action, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
@@ -273,8 +273,4 @@ fn whom(
     let interests = lock(interests);
     let refer = interests.whom(object.namespace(), interest(object.name_any()));
     owner(object).into_iter().chain(refer).collect()
-}
-
-fn lock(interests: &Mutex<Interests>) -> MutexGuard<'_, Interests> {
-    interests.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 //! Those that name workspaces have few values each, and go with them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use opcore::duration::Span;
@@ -178,7 +178,7 @@ impl Measures {
     }
 
     fn counted(&self) -> MutexGuard<'_, HashMap<Key, i64>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+        opcore::lock(&self.counted)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Nobody waits for a turn: who does not get one is told so, and is woken when one is free.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use opcore::queue::Key;
 
@@ -88,7 +88,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        opcore::lock(&self.ledger)
     }
 }
 

@@ -20,7 +20,6 @@ pub mod expression;
 pub mod index;
 pub mod interest;
 pub mod live;
-mod lock;
 pub mod measures;
 pub mod observe;
 pub mod probes;

@@ -12,6 +12,7 @@ use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::discovery::{self, ApiCapabilities, ApiGroup, Scope as KindScope};
 use kube::{Api, ResourceExt};
 use opcore::controller::Wakes;
+use opcore::lock;
 use opcore::queue::Key;
 use opcore::watch::{self, Change, Scope};
 use opcore::{Context, Error};
@@ -20,7 +21,6 @@ use tokio::task::AbortHandle;
 
 use crate::index::{Index, PlanName, Wake};
 use crate::interest::{GroupKind, ObjectId, ScopeId, Served, WrittenKind};
-use crate::lock::lock;
 use crate::render::Source;
 
 /// How long a right that was missing is not asked for again.

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use opcore::duration::Span;
+use opcore::lock;
 use opcore::metrics::{Kind, Metric, Metrics};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntGaugeVec, Opts};
 
 use crate::api::v1alpha1::{WavePhase, WavePlan, WavePlanStatus};
-use crate::lock::lock;
 
 /// The waves of a plan, by phase.
 pub const WAVES: Metric = Metric {

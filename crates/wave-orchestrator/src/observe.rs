@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
+use opcore::lock;
 use opcore::ownership::Claimant;
 use opcore::{Context, Error};
 
@@ -14,7 +15,6 @@ use crate::controller::WavePlans;
 use crate::decide;
 use crate::index::{Asking, Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
-use crate::lock::lock;
 use crate::probes::ProbeSeen;
 use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
 

@@ -8,6 +8,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use opcore::controller::Wakes;
+use opcore::lock;
 use opcore::queue::Key;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -15,7 +16,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::api::v1alpha1::{HttpProbe, Probe, TcpProbe};
 use crate::index::PlanName;
-use crate::lock::lock;
 
 /// How long an endpoint may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

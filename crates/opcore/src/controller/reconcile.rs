@@ -1,7 +1,7 @@
 //! One object's way through the house: observe, decide, act, publish.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -315,7 +315,7 @@ fn show<O: Operator>(shared: &Shared<O>, key: &Key, conditions: &[Condition]) {
 fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
     shared.written().remove(key);
     shared.operator.forget(key);
-    shared.hurried.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    crate::lock(&shared.hurried).remove(key);
     shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
 }
 
@@ -336,7 +336,7 @@ const BREATH: Duration = Duration::from_secs(1);
 fn appointment<O: Operator>(shared: &Shared<O>, key: &Key, next: Next) -> Option<Instant> {
     let now = shared.context.now();
     let is_past = matches!(next, Next::At(at) if at <= now);
-    let mut hurried = shared.hurried.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut hurried = crate::lock(&shared.hurried);
     if !is_past {
         hurried.remove(key);
     } else if !hurried.insert(key.clone()) {

@@ -5,7 +5,6 @@ use kube::ResourceExt;
 use opcore::conditions::Summary;
 use opcore::duration::Span;
 
-use super::is_outdated;
 use crate::api::v1alpha1::{
     APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, Diagnostic, DriftAction, Outcome, PlanStatus,
     REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
@@ -85,7 +84,7 @@ impl Standing {
         let (phase, reason, words) = match run.action {
             Action::Plan => (WorkspacePhase::Planning, "Planning", "plans"),
             Action::Apply => (WorkspacePhase::Applying, "Applying", "applies"),
-            // Of something that nobody wants any more: else a comparison takes nothing away from what is ready.
+            // Of something that nobody wants any more.
             Action::Check => {
                 (WorkspacePhase::Pending, "Checking", "compares reality with the state, and is waited for")
             }
@@ -154,7 +153,9 @@ pub(super) fn want(
     now: Timestamp,
 ) -> Want {
     if let Some(run) = status.run.as_ref().filter(|run| !run.is_over()) {
-        if run.action == Action::Check && !is_outdated(workspace, seen, status) {
+        // A comparison takes nothing away from what is applied, as long as nothing else is asked for.
+        let is_wanted = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash == run.inputs);
+        if run.action == Action::Check && is_wanted {
             return Want::Nothing(ready(status));
         }
         return Want::Nothing(with_pod(Standing::running(status), run, seen, now));

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
@@ -380,7 +380,7 @@ impl Server {
     }
 
     fn set_renewing(&self, task: Option<AbortHandle>) {
-        let mut renewing = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut renewing = opcore::lock(&self.renewing);
         if let Some(old) = std::mem::replace(&mut *renewing, task) {
             old.abort();
         }

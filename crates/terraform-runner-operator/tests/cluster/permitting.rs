@@ -1,18 +1,16 @@
 //! What the chart grants is what the operator uses, or hands on to the pods of runs: no less, and no more.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
-use kube::core::GroupVersionKind;
-use kube::{Api, Config, ResourceExt};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use opcore::ownership::{OPERATOR_LABEL, OWNER_ANNOTATION, OWNER_LABEL};
+use opcore_testing::chart::{account, as_account, grant};
 use opcore_testing::running::{Running, Settings};
 use sandbox::{Options, Sandbox};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{SimpleResource, WorkspacePhase};
 use terraform_runner_operator::controller::Workspaces;
@@ -25,37 +23,9 @@ use crate::stage::{Stage, eventually, gone};
 /// Verb, group and resource, such as `patch infra.opr8r/terraformworkspaces/status`.
 type Rights = BTreeSet<String>;
 
-/// Grants what the chart grants when it is installed in this namespace with these values.
-async fn grant(stage: &Stage, home: &str, values: &str) {
-    let helm = sandbox::program("helm").await.unwrap();
-    let charts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts");
-    let run = async |words: &[&str]| {
-        let done = tokio::process::Command::new(&helm).args(words).current_dir(&charts).output().await.unwrap();
-        assert!(done.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap()
-    };
-    run(&["dependency", "update", "--skip-refresh", OPERATOR]).await;
-    let rendered = run(&["template", OPERATOR, OPERATOR, "--namespace", home, "--set", values]).await;
-    for text in serde_yaml::Deserializer::from_str(&rendered) {
-        let object = DynamicObject::deserialize(text).unwrap();
-        let types = object.types.clone().unwrap();
-        if !types.kind.contains("Role") {
-            continue;
-        }
-        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
-        let api: Api<DynamicObject> = match object.namespace() {
-            Some(namespace) => Api::namespaced_with(stage.client.clone(), &namespace, &resource),
-            None => Api::all_with(stage.client.clone(), &resource),
-        };
-        api.create(&PostParams::default(), &object).await.unwrap();
-    }
-}
-
 /// The operator at work with the rights of the account that the chart makes in this namespace.
 fn start(stage: &Stage, home: &str, namespaces: &[&str]) -> [Running; 2] {
-    let mut config: Config = stage.config.clone();
-    config.auth_info.impersonate = Some(account(home));
-    config.auth_info.impersonate_groups = Some(vec!["system:serviceaccounts".into(), "system:authenticated".into()]);
+    let config = as_account(&stage.config, OPERATOR, home);
     let runs = render::Settings { image: "runner".to_owned(), pull_policy: "Never".to_owned() };
     let workspaces =
         |context: &opcore::Context| Workspaces::new(runs, Limits { runs: 10, checks: 2 }).measured(context.metrics());
@@ -65,16 +35,12 @@ fn start(stage: &Stage, home: &str, namespaces: &[&str]) -> [Running; 2] {
     ]
 }
 
-fn account(home: &str) -> String {
-    format!("system:serviceaccount:{home}:{OPERATOR}")
-}
-
 #[tokio::test]
 async fn the_rights_that_the_chart_grants_are_those_that_are_used_or_handed_on() {
     let sandbox = Sandbox::start(Options { audit: true, ..Options::default() }).await.unwrap();
     let stage = Stage::on(&sandbox, "rights").await;
     let home = sandbox.namespace("home").await.unwrap();
-    grant(&stage, &home, "rbac.aggregate=false").await;
+    grant(&stage.client, OPERATOR, &home, &["rbac.aggregate=false"]).await;
     let running = start(&stage, &home, &[]);
 
     Box::pin(everything_it_can_do(&stage)).await;
@@ -105,7 +71,8 @@ async fn with_watched_namespaces_it_works_there_and_has_no_rights_elsewhere() {
     let sandbox = Sandbox::shared().await.unwrap();
     let (stage, elsewhere) = (Stage::new("watched").await, Stage::new("elsewhere").await);
     let home = sandbox.namespace("home").await.unwrap();
-    grant(&stage, &home, &format!("rbac.aggregate=false,watchNamespaces={{{}}}", stage.namespace)).await;
+    grant(&stage.client, OPERATOR, &home, &[&format!("rbac.aggregate=false,watchNamespaces={{{}}}", stage.namespace)])
+        .await;
     let running = start(&stage, &home, &[&stage.namespace]);
     elsewhere.write("net", json!({})).await;
     stage.write("net", json!({})).await;
@@ -204,7 +171,7 @@ fn requests(audit_log: &str, home: &str) -> (Rights, Rights) {
     let (mut used, mut refused) = (Rights::new(), Rights::new());
     // The last line may be half written.
     for request in audit_log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        if request["impersonatedUser"]["username"] != account(home).as_str() {
+        if request["impersonatedUser"]["username"] != account(OPERATOR, home).as_str() {
             continue;
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -220,6 +187,6 @@ fn requests(audit_log: &str, home: &str) -> (Rights, Rights) {
             refused.insert(format!("{right}: {request}"));
         }
     }
-    assert!(!used.is_empty(), "no request of {} is in the audit log", account(home));
+    assert!(!used.is_empty(), "no request of {} is in the audit log", account(OPERATOR, home));
     (used, refused)
 }

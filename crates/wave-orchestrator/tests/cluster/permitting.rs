@@ -1,33 +1,15 @@
 //! What the chart grants is what a plan needs; what it does not grant is named.
 
-use std::path::Path;
-
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
+use opcore_testing::chart::{as_account, grant};
 use sandbox::{Options, Sandbox};
-use serde::Deserialize;
 use serde_json::json;
 use wave_orchestrator::api::v1alpha1::{WavePhase, WavePlan};
 
 use crate::stage::{NAME, PATIENCE, Stage, eventually, gone, start, wave, words};
-
-/// The objects of the chart that grant rights, as Helm renders them for this namespace.
-async fn rights(namespace: &str) -> Vec<DynamicObject> {
-    let helm = sandbox::program("helm").await.unwrap();
-    let charts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts");
-    let run = async |words: &[&str]| {
-        let done = tokio::process::Command::new(&helm).args(words).current_dir(&charts).output().await.unwrap();
-        assert!(done.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap()
-    };
-    run(&["dependency", "update", "--skip-refresh", NAME]).await;
-    let rendered = run(&["template", NAME, NAME, "--namespace", namespace]).await;
-    let objects = serde_yaml::Deserializer::from_str(&rendered).map(|text| DynamicObject::deserialize(text).unwrap());
-    objects.filter(|object| object.types.as_ref().unwrap().kind.contains("Role")).collect()
-}
 
 #[tokio::test]
 async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
@@ -35,24 +17,13 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
     let stage = Stage::on(&sandbox, "rights").await;
     // Where the operator is installed it may keep what it needs: plans do their work elsewhere.
     let home = sandbox.namespace("home").await.unwrap();
-    let mut role = String::new();
-    for object in rights(&home).await {
-        let types = object.types.clone().unwrap();
-        let gvk = GroupVersionKind::try_from(&types).unwrap();
-        let (client, resource) = (stage.client.clone(), ApiResource::from_gvk(&gvk));
-        let api: Api<DynamicObject> = match object.namespace() {
-            Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
-            None => Api::all_with(client, &resource),
-        };
-        api.create(&PostParams::default(), &object).await.unwrap();
-        if types.kind == "ClusterRole" && !object.name_any().ends_with("-view") {
-            role = object.name_any();
-        }
-    }
-    let mut config = stage.config.clone();
-    config.auth_info.impersonate = Some(format!("system:serviceaccount:{home}:{NAME}"));
+    let granted = grant(&stage.client, NAME, &home, &[]).await;
+    let is_own = |object: &&DynamicObject| {
+        object.types.as_ref().is_some_and(|types| types.kind == "ClusterRole") && !object.name_any().ends_with("-view")
+    };
+    let role = granted.iter().rfind(is_own).map(ResourceExt::name_any).unwrap();
+    let mut config = as_account(&stage.config, NAME, &home);
     config.default_namespace.clone_from(&home);
-    config.auth_info.impersonate_groups = Some(vec!["system:serviceaccounts".into(), "system:authenticated".into()]);
     let as_operator = Client::try_from(config.clone()).unwrap();
     let running = start(config);
 

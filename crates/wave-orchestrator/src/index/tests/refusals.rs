@@ -1,0 +1,125 @@
+//! What is refused, by the cluster or because it is twice in a plan, is told and keeps no other back.
+
+use super::*;
+
+/// A wave that applies one object, by default into a namespace.
+fn applying(wave: &str, kind: &str, namespace: &str) -> String {
+    format!(
+        "{{ name: {wave}, members: [{{ manifests: {{ {namespace}inline: '{{ apiVersion: v1, kind: {kind}, metadata: {{ name: a }} }}' }} }}] }}"
+    )
+}
+
+#[test]
+fn an_object_in_two_waves_is_refused_in_the_second_however_it_is_written() {
+    let shop = "namespace: shop, ";
+    for (kind, other, words) in [("ConfigMap", shop, "ConfigMap shop/a"), ("Namespace", "", "Namespace a")] {
+        let desk = Desk::with(&format!("[{}, {}]", applying("one", kind, shop), applying("two", kind, other)));
+        let problems: Vec<_> = desk.look().waves.into_iter().map(|wave| wave.problem).collect();
+        assert_eq!(problems, [None, Some(format!("{words} is in wave one, too; remove it from one place"))]);
+    }
+    let apart = Desk::with(&format!(
+        "[{}, {}]",
+        applying("one", "ConfigMap", shop),
+        applying("two", "ConfigMap", "namespace: bank, ")
+    ));
+    assert!(apart.look().waves.iter().all(|wave| wave.problem.is_none()));
+}
+
+#[test]
+fn an_object_that_is_twice_in_a_wave_is_refused() {
+    let map = "{ apiVersion: v1, kind: ConfigMap, metadata: { name: a } }";
+    let desk = Desk::with(&format!(
+        "[{{ name: one, members: [{{ manifests: {{ namespace: shop, inline: '{{ apiVersion: v1, kind: List, items: [{map}, {map}] }}' }} }}] }}]"
+    ));
+    let words = "ConfigMap shop/a is twice here; remove it from one place";
+    assert_eq!(desk.look().waves[0].problem.as_deref(), Some(words));
+}
+
+#[test]
+fn why_a_write_was_refused_is_told_until_the_object_is_as_wanted() {
+    let mut desk = Desk::with(PLAN);
+    desk.sync("p");
+    let object = "ConfigMap shop/a".to_owned();
+    let refusal = Refusal { object, reason: RefusalReason::Foreign, message: "It is Helm's.".to_owned() };
+    desk.index.refused(&"p".into(), &refusal);
+    let told = desk.look().waves[0].not_ready[0].clone();
+    assert_eq!((told.reason.as_str(), told.message.as_str()), ("OwnedByAnother", "It is Helm's."));
+    desk.apply(&map("p", "a", "rain"));
+    desk.see(&map("p", "a", "sun"));
+    assert_eq!(desk.reason(0), "NotApplied");
+}
+
+#[test]
+fn a_write_that_is_forbidden_names_the_value_that_grants_the_right() {
+    let flux = "
+    - name: flux
+      members: [{ ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k } }]";
+    let mut desk = Desk::with(&format!("{PLAN}{flux}"));
+    desk.sync("p");
+    // It was in the plan once, and is to be pruned.
+    desk.see(&map("p", "old", "rain"));
+    for (object, value) in [
+        ("ConfigMap shop/a", Some("rbac.apply")),
+        ("ConfigMap shop/old", Some("rbac.apply")),
+        ("Kustomization shop/k", Some("rbac.nudge")),
+        ("Secret home/kept", None),
+    ] {
+        let reason = RefusalReason::Forbidden;
+        let refusal = Refusal { object: object.to_owned(), reason, message: "It is forbidden.".to_owned() };
+        let words = value.map(|value| format!("The value {value} of the chart grants rights."));
+        assert_eq!(desk.index.cure(&"p".into(), &refusal), words, "{object}");
+        desk.index.refused(&"p".into(), &refusal);
+    }
+    assert_eq!(
+        desk.look().waves[0].not_ready[0].message,
+        "It is forbidden. The value rbac.apply of the chart grants rights."
+    );
+}
+
+#[test]
+fn a_watch_that_is_forbidden_names_the_value_that_grants_all_that_is_done_with_its_objects() {
+    let reference =
+        "ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k }";
+    let desk = Desk::new();
+    for (mode, value) in [("", "rbac.nudge"), (", mode: Gate", "rbac.nudge"), (", mode: Observe", "rbac.read")] {
+        let interest = desk.interest("p", &format!("[{{ name: flux, members: [{{ {reference}{mode} }}] }}]"));
+        let rights: Vec<_> = interest.scopes.iter().map(|scope| interest.right_to_watch(scope)).collect();
+        let right = "list and watch kustomizations.kustomize.toolkit.fluxcd.io in shop";
+        assert_eq!(rights, [format!("{right} (value {value} of the chart)")]);
+    }
+    let interest = desk.interest("p", PLAN);
+    let rights: Vec<_> = interest.scopes.iter().map(|scope| interest.right_to_watch(scope)).collect();
+    let read = "list and watch widgets.example.io in shop (value rbac.read of the chart)";
+    assert_eq!(rights, ["list and watch configmaps (value rbac.apply of the chart)", read]);
+}
+
+#[test]
+fn many_that_are_refused_keep_no_other_from_being_applied_and_have_their_turns() {
+    let member = |number: usize| {
+        format!(
+            "{{ manifests: {{ namespace: shop, inline: '{{ apiVersion: v1, kind: ConfigMap, metadata: {{ name: m{number:03} }}, data: {{ text: rain }} }}' }} }}"
+        )
+    };
+    let members: Vec<String> = (0..250).map(member).collect();
+    let mut desk = Desk::with(&format!("[{{ name: maps, members: [{}] }}]", members.join(", ")));
+    desk.sync("p");
+    let due =
+        |desk: &Desk| -> Vec<String> { desk.look().waves[0].due.iter().map(|due| due.wanted.apply.words()).collect() };
+    let refuse = |desk: &mut Desk, number: usize| {
+        let (object, reason) = (format!("ConfigMap shop/m{number:03}"), RefusalReason::Foreign);
+        desk.index.refused(&"p".into(), &Refusal { object, reason, message: "It is Helm's.".to_owned() });
+    };
+    for number in 0..220 {
+        refuse(&mut desk, number);
+    }
+    let now = due(&desk);
+    assert_eq!((now[0].as_str(), now[29].as_str()), ("ConfigMap shop/m220", "ConfigMap shop/m249"), "all others first");
+    assert_eq!(now[30], "ConfigMap shop/m000", "then whose turn was longest ago");
+    for number in 0..100 {
+        refuse(&mut desk, number);
+    }
+    assert_eq!(due(&desk)[30], "ConfigMap shop/m100");
+    // What is taken up in the end is no longer among them.
+    desk.see(&map("p", "m100", "rain"));
+    assert_eq!(due(&desk)[30], "ConfigMap shop/m101");
+}
