@@ -189,7 +189,8 @@ fn diagnostic_lines(diagnostic: &Diagnostic, paint: Paint) -> Vec<String> {
         Severity::Error => paint.bad("✘"),
         Severity::Warning => paint.odd("!"),
     };
-    let place: Vec<&str> = [diagnostic.at.as_deref(), diagnostic.address.as_deref()].into_iter().flatten().collect();
+    let place = [&diagnostic.field, &diagnostic.at, &diagnostic.address];
+    let place: Vec<&str> = place.into_iter().flatten().map(String::as_str).collect();
     let place = if place.is_empty() { String::new() } else { format!("{}: ", printable(&place.join(", "))) };
     let detail = diagnostic.detail.as_deref().map(printable).unwrap_or_default();
     let first = format!("{sign} {}{}", paint.strong(place), printable(&diagnostic.summary));

@@ -86,6 +86,16 @@ async fn a_module_that_makes_nothing_leaves_nothing(engine: Binary) {
 }
 
 #[tokio::test]
+async fn the_module_of_the_second_typed_kind_is_applied() {
+    let workspace = workspace("pets").await;
+    let bundle = module(include_str!("../cluster/pet/main.tf"), [("words".to_owned(), json!(3))].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+    assert_eq!(workspace.outputs().await["size"].text(), "3");
+}
+
+#[tokio::test]
 async fn there_is_no_shell_and_the_module_sleeps_all_the_same() {
     let workspace = workspace("sleeping").await;
     let bundle = simple(&workspace, json!({ "sleep": "1s" }));
