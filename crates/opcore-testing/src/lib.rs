@@ -8,6 +8,7 @@
 //! | something that happens at the worst moment | [`meddling`] |
 //! | an operator that crashes at its n-th write | [`crashing`] |
 //! | an operator with the rights that its chart grants | [`chart`] |
+//! | an operator and a Prometheus that is asked what its chart asks | [`monitored`] |
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -18,6 +19,7 @@
 pub mod chart;
 pub mod crashing;
 pub mod meddling;
+pub mod monitored;
 pub mod proxy;
 pub mod running;
 pub mod wait;

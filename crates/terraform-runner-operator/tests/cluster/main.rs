@@ -8,6 +8,7 @@ mod crashing;
 mod hands;
 mod keeping;
 mod locking;
+mod measuring;
 mod permitting;
 #[path = "../support/pod.rs"]
 mod pod;

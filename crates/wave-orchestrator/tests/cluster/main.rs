@@ -8,6 +8,7 @@ mod crashing;
 mod failing;
 mod gating;
 mod leaving;
+mod measuring;
 mod permitting;
 mod stage;
 mod watching;
