@@ -16,7 +16,7 @@ output "cluster_token" {
 }
 
 output "licences" {
-  value = fileexists("/usr/share/licenses/opentofu/licences.txt")
+  value = fileexists("/usr/share/licenses/tf-runner/licences.txt")
 }
 
 resource "terraform_data" "it" {}
