@@ -7,7 +7,7 @@ use futures::future::{OptionFuture, try_join_all};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerState, ContainerStatus, Pod, Secret};
 use kube::api::{ListParams, ObjectMeta, PartialObjectMeta};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -25,6 +25,9 @@ use crate::render::{self, Adopted, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL,
 use crate::run::names::Names;
 use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 use crate::store;
+
+/// What Kubernetes says where it knows no time.
+const EPOCH: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// Everything that was read for a workspace.
 #[derive(Clone, Debug)]
@@ -493,14 +496,16 @@ fn pod_seen<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> PodSeen {
     }
 }
 
-/// Whether the container in which Terraform runs has ever run.
+/// Whether the container in which Terraform runs has ever run. One that never did is called terminated, too, when its pod
+/// goes: then nobody says when it started.
 fn has_started(pod: &Pod) -> bool {
     let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let ran = |container: &ContainerStatus| {
-        let states = [container.state.as_ref(), container.last_state.as_ref()];
-        states.into_iter().flatten().any(|state| state.running.is_some() || state.terminated.is_some())
+    let ran = |state: &ContainerState| {
+        let over = state.terminated.as_ref();
+        state.running.is_some() || over.is_some_and(|over| over.started_at.as_ref().is_some_and(|at| at.0 > EPOCH))
     };
-    has_ended(pod) || containers.into_iter().any(ran)
+    let ever = |container: &ContainerStatus| [&container.state, &container.last_state].into_iter().flatten().any(ran);
+    containers.into_iter().any(ever)
 }
 
 /// Why a pod does not start, if it does not.
@@ -522,4 +527,49 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
         waiting.reason.as_deref().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
     let message = waiting.message.as_deref().map(|message| format!(" ({message})")).unwrap_or_default();
     Some(format!("container {} does not start: {reason}{message}", container.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(phase: &str, state: &serde_json::Value, leaves: bool) -> Pod {
+        let mut pod = json!({
+            "metadata": { "name": "p", "ownerReferences": [
+                { "apiVersion": "batch/v1", "kind": "Job", "name": "tf-net-1", "uid": "j", "controller": true },
+            ] },
+            "spec": { "nodeName": "node-1", "containers": [] },
+            "status": { "phase": phase, "containerStatuses": [
+                { "name": "terraform", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state },
+            ] },
+        });
+        if leaves {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:02:30Z");
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn seen(pod: &Pod) -> PodSeen {
+        pod_seen([pod].into_iter(), "tf-net-1")
+    }
+
+    #[test]
+    fn a_pod_has_started_when_terraform_ever_ran_in_it() {
+        let running = json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } });
+        let over = json!({ "terminated": { "exitCode": 0, "startedAt": "2026-01-01T00:00:00Z" } });
+        // What a kubelet says of a container that never ran, when its pod goes.
+        let unknown =
+            json!({ "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null } });
+        let stuck = json!({ "waiting": { "reason": "ErrImagePull" } });
+        assert_eq!(seen(&pod("Running", &running, false)), PodSeen::Started);
+        assert_eq!(seen(&pod("Succeeded", &over, false)), PodSeen::Started);
+        assert_eq!(seen(&pod("Failed", &unknown, true)), PodSeen::Starting);
+        assert!(matches!(seen(&pod("Pending", &stuck, true)), PodSeen::Stuck(_)));
+        let leaving = seen(&pod("Running", &running, true));
+        assert!(matches!(leaving, PodSeen::Leaving { ref node, .. } if node == "node-1"), "{leaving:?}");
+        assert_eq!(seen(&pod("Failed", &over, true)), PodSeen::Started, "it has ended: nobody waits for its node");
+        assert_eq!(pod_seen([].into_iter(), "tf-net-1"), PodSeen::None);
+    }
 }

@@ -46,20 +46,21 @@ pub(super) fn take_in(
     }
     let names = render::names(workspace);
     let unwanted = workspace.metadata.deletion_timestamp.is_some() && teardown::is_unwanted(workspace, run.action);
-    let never_began = match job {
-        None if run.job_uid.is_none() && unwanted => Some("Nobody wanted it any more before its Job was made"),
-        // A state that came since says that its pod did start.
-        None if run.given_up && (run.previous_inputs.is_some() || !seen.has_state(&names)) => {
-            Some("Its pod did not start before nobody wanted it any more, and its Job was deleted")
-        }
-        _ => None,
-    };
-    if let Some(why) = never_began {
+    if job.is_none() && run.job_uid.is_none() && unwanted {
         let run = run.clone();
+        never_made(run, status, now);
+        return None;
+    }
+    // A state that came since says that its pod did start.
+    if job.is_none() && run.given_up && (run.previous_inputs.is_some() || !seen.has_state(&names)) {
+        let run = run.clone();
+        let why = "Its pod did not start before nobody wanted it any more, and its Job was deleted".to_owned();
         if teardown::cannot_start(workspace, &run, now) {
-            not_begun(run, why.to_owned(), Outcome::Failed, status, now);
+            not_begun(run, why, Outcome::Failed, status, now);
         } else {
-            cancelled(run, why, status, now);
+            not_begun(run, why, Outcome::Interrupted, status, now);
+            // Not for any fault of what comes next.
+            (status.failures, status.retry_at) = (0, None);
         }
         return None;
     }
@@ -87,11 +88,13 @@ pub(super) fn take_in(
     not_recorded(workspace, &begun)
 }
 
-/// A run ended before anything of it began, because nobody wanted it any more.
-pub(super) fn cancelled(run: Run, why: &str, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
-    not_begun(run, why.to_owned(), Outcome::Interrupted, status, now);
-    // Not for any fault of what comes next.
-    (status.failures, status.retry_at) = (0, None);
+/// Nobody wanted a run any more before its Job was made: there is nothing to remember of it but its number.
+pub(super) fn never_made(mut run: Run, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
+    if run.action == Action::Apply {
+        take_back(&run, status);
+    }
+    (run.finished_at, run.outcome) = (Some(now), Some(Outcome::Interrupted));
+    status.run = Some(run);
 }
 
 /// A run ended before anything of it began.

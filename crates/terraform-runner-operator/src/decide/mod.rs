@@ -196,7 +196,7 @@ fn drop_unbegun(workspace: &TerraformWorkspace, seen: &Seen, status: &mut Terraf
     let unwanted = is_outdated(workspace, seen, status) || want::suspended(workspace).is_some();
     let unbegun = |run: &&Run| !run.is_over() && run.job_uid.is_none() && seen.job(&run.job).is_none();
     if let Some(run) = status.run.as_ref().filter(unbegun).filter(|_| unwanted).cloned() {
-        ended::cancelled(run, "Nobody wanted it any more before its Job was made", status, now);
+        ended::never_made(run, status, now);
     }
 }
 

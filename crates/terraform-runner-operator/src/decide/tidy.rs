@@ -61,11 +61,16 @@ pub(super) fn leftovers(workspace: &TerraformWorkspace, seen: &Seen, status: &Te
             writes.push(delete(job.target.clone()));
         }
     }
-    // A run is published before its Job is made: whichever else is there was given up by someone who is gone.
-    let strays = seen.jobs.iter().filter(|job| job.ended.is_none() && !job.deleting);
-    let strays = strays.filter(|job| Some(job.target.name.as_str()) != current);
-    writes.extend(strays.map(|job| delete(job.target.clone())));
+    // A run is published before its Job is made: one that nobody remembers was made by someone who did not hear in time that
+    // its run was not wanted any more.
     let names = render::names(workspace);
+    let remembered: BTreeSet<String> = status.history.iter().map(|record| names.job(record.number)).collect();
+    let strays = seen.jobs.iter().filter(|job| job.ended.is_none() && !job.deleting);
+    let strays = strays.filter(|job| {
+        let name = &job.target.name;
+        Some(name.as_str()) != current && !remembered.contains(name)
+    });
+    writes.extend(strays.map(|job| delete(job.target.clone())));
     let needed: BTreeSet<&str> = [
         status.run.as_ref().filter(|run| !run.is_over()).map(|run| run.inputs.as_str()),
         status.begun_inputs.as_deref(),

@@ -135,7 +135,10 @@ async fn limitation_5_sequential_job_execution() -> anyhow::Result<()> {
             ensure!(outputs(stage, &last).await?["value"].len() == 15);
             let history = &status(&last)?.history;
             ensure!(history.len() < 8, "what was never looked at needs no run: {history:#?}");
-            Ok(())
+            // A kubelet tells later than the run itself.
+            let job = status(&last)?.run.as_ref().context("it ran")?.job.clone();
+            let is_done = |job: &Job| job.status.as_ref().is_some_and(|status| status.succeeded == Some(1));
+            until(&stage.api(), &job, "done", PATIENCE, is_done).await.map(drop)
         };
         tokio::select! {
             changed = changed => changed?,
