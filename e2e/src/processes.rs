@@ -38,6 +38,20 @@ pub fn kill(pod: &Pod, called: impl Fn(&[&str]) -> bool) -> anyhow::Result<()> {
     found[0].kill()
 }
 
+/// Kills all processes of a pod, as a node that loses its power does.
+///
+/// # Errors
+/// There are none, or one of them cannot be killed.
+pub fn kill_all(pod: &Pod) -> anyhow::Result<()> {
+    let all = of(pod);
+    ensure!(!all.is_empty(), "{} has no process on this machine", pod.name_any());
+    for process in &all {
+        // With the first one of a container others end by themselves.
+        let _ = process.kill();
+    }
+    Ok(())
+}
+
 impl Process {
     /// Kills this very process: its number cannot change hands once there is a descriptor of it.
     fn kill(&self) -> anyhow::Result<()> {

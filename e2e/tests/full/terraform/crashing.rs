@@ -2,10 +2,10 @@
 
 use anyhow::{Context, ensure};
 use e2e::terraform::{self, applied, event, inline, install, names, outputs, ready, running_pod, says, write};
-use e2e::{PATIENCE, Release, Stage, first, not_run, processes, scenario, scenario_on_own_node, until};
+use e2e::{PATIENCE, Release, Stage, first, gone, not_run, processes, scenario, scenario_on_own_node, until};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams};
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
@@ -83,6 +83,24 @@ async fn a_run_outlives_the_kubelet_of_its_node() -> anyhow::Result<()> {
         until(&stage.api(), &job, "done", PATIENCE, done).await?;
         // The node works as before.
         applied(stage, "afterwards", spec("0s")).await.map(drop)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_run_is_lost_with_its_node_and_the_next_one_goes_on() -> anyhow::Result<()> {
+    scenario_on_own_node("a_run_is_lost_with_its_node_and_the_next_one_goes_on", async |stage, node| {
+        install(stage, json!({})).await?;
+        let nap = Nap::begin(stage, "node-lost", "6s").await?;
+        node.stop(Component::Kubelet, Signal::Kill).await?;
+        processes::kill_all(&nap.pod)?;
+        // Someone knows that it is gone for good, and says so; Kubernetes then gives up its pods.
+        let nodes: Api<Node> = Api::all(stage.client.clone());
+        let which = nap.pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).context("it has a node")?;
+        nodes.delete(&which, &DeleteParams::default()).await?;
+        gone(&stage.api::<Pod>(), &nap.pod.name_any(), nap.pod.uid().as_deref(), PATIENCE).await?;
+        node.restart(Component::Kubelet).await?;
+        nap.ends_well(stage, &[&[Outcome::Lost, Outcome::Applied]]).await
     })
     .await
 }
