@@ -65,6 +65,12 @@ impl Interests {
         before
     }
 
+    /// The other workspaces that one wants to hear of.
+    fn workspaces_of(&self, key: &Key) -> Vec<Interest> {
+        let interests = self.by_workspace.get(key).into_iter().flatten();
+        interests.filter(|interest| matches!(interest, Interest::Workspace(_))).cloned().collect()
+    }
+
     /// A workspace wants to hear of nothing any more. Answers what it wanted to hear of.
     fn remove(&mut self, key: &Key) -> BTreeSet<Interest> {
         let interests = self.by_workspace.remove(key).unwrap_or_default();
@@ -183,11 +189,26 @@ impl Operator for Workspaces {
         let sources = render::references(&workspace.spec).into_iter().chain(adopted);
         let sources = sources.map(|(source, name)| Interest::Source(source, name));
         let needed = workspace.spec.depends_on.iter().map(|needed| Interest::Workspace(needed.name.clone()));
-        let let_go = lock(&self.interests).put(&key, sources.chain(needed).collect());
+        let mut interests: BTreeSet<Interest> = sources.chain(needed).collect();
+        if workspace.spec.backend.adopted().is_some() {
+            // Whom it waits for is found out below, and held on to.
+            interests.extend(lock(&self.interests).workspaces_of(&key));
+        }
+        let let_go = lock(&self.interests).put(&key, interests.clone());
         self.wake_depended_on(&key, let_go);
 
         let now = context.now();
         let mut seen = observe::look(workspace, context.client(), now).await?;
+        if let Some(adopted) = &seen.adopted {
+            let others = adopted.owner.iter().chain(&adopted.others).cloned().map(Interest::Workspace);
+            let known = interests.len();
+            interests.extend(others);
+            if interests.len() > known {
+                lock(&self.interests).put(&key, interests);
+                // Looked at before anyone would have told: once more.
+                seen = observe::look(workspace, context.client(), now).await?;
+            }
+        }
         if let Some(class) = wants_turn(workspace, &seen, now) {
             if workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| !run.is_over()) {
                 // That run is over by now: who has waited longer for a turn comes first.

@@ -82,7 +82,12 @@ pub enum PodSeen {
     #[default]
     None,
     /// It is on its way.
-    Starting,
+    Starting {
+        /// Its name.
+        pod: String,
+        /// Since when.
+        since: Option<Timestamp>,
+    },
     /// It does not start, for this reason.
     Stuck(String),
     /// Terraform runs in it, or has.
@@ -489,10 +494,13 @@ fn pod_seen<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> PodSeen {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         return by.map_or(PodSeen::Started, |by| PodSeen::Leaving { pod: pod.name_any(), node, by });
     }
-    match pods.iter().find_map(|pod| trouble(pod)) {
-        Some(trouble) => PodSeen::Stuck(trouble),
-        None if pods.is_empty() => PodSeen::None,
-        None => PodSeen::Starting,
+    match (pods.iter().find_map(|pod| trouble(pod)), pods.first()) {
+        (Some(trouble), _) => PodSeen::Stuck(trouble),
+        (None, None) => PodSeen::None,
+        (None, Some(pod)) => {
+            let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            PodSeen::Starting { pod: pod.name_any(), since }
+        }
     }
 }
 
@@ -565,7 +573,7 @@ mod tests {
         let stuck = json!({ "waiting": { "reason": "ErrImagePull" } });
         assert_eq!(seen(&pod("Running", &running, false)), PodSeen::Started);
         assert_eq!(seen(&pod("Succeeded", &over, false)), PodSeen::Started);
-        assert_eq!(seen(&pod("Failed", &unknown, true)), PodSeen::Starting);
+        assert!(matches!(seen(&pod("Failed", &unknown, true)), PodSeen::Starting { .. }));
         assert!(matches!(seen(&pod("Pending", &stuck, true)), PodSeen::Stuck(_)));
         let leaving = seen(&pod("Running", &running, true));
         assert!(matches!(leaving, PodSeen::Leaving { ref node, .. } if node == "node-1"), "{leaving:?}");

@@ -41,7 +41,7 @@ pub(super) fn take_in(
     }
     if job.is_none() && seen.pod != PodSeen::None {
         // Its Job is gone, and its pod on the way: what that still does, nobody can tell before it is.
-        run.given_up &= matches!(seen.pod, PodSeen::Stuck(_) | PodSeen::Starting);
+        run.given_up &= matches!(seen.pod, PodSeen::Stuck(_) | PodSeen::Starting { .. });
         return None;
     }
     let names = render::names(workspace);
@@ -76,6 +76,11 @@ pub(super) fn take_in(
         None => None,
     }?;
     let run = run.clone();
+    if run.action == Action::Check {
+        // What is applied is applied all the same.
+        finish(run, Outcome::Lost, StageTimes::default(), status, now);
+        return Some(check_failed(&format!("{why}.")));
+    }
     spend(&run, status);
     let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
     status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
@@ -94,6 +99,8 @@ pub(super) fn never_made(mut run: Run, status: &mut TerraformWorkspaceStatus, no
         take_back(&run, status);
     }
     (run.finished_at, run.outcome) = (Some(now), Some(Outcome::Interrupted));
+    // Should it have been asked for, it was not made yet.
+    status.handled.replan = None;
     status.run = Some(run);
 }
 
@@ -286,6 +293,11 @@ fn not_recorded(workspace: &TerraformWorkspace, begun: &[&str]) -> Option<Note> 
     (!begun.is_empty()).then(|| Note::warning("ResourcesNotRecorded", shortened(&message, 900)))
 }
 
+/// Whether anything differs is not known, for this reason.
+fn check_failed(why: &str) -> Note {
+    Note::warning("DriftCheckFailed", format!("Reality could not be compared with the state. {why}"))
+}
+
 /// What is worth an Event although `Ready` may not change.
 fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &TerraformWorkspaceStatus) -> Option<Note> {
     let unrecorded: Vec<&str> = report.unrecorded.iter().map(String::as_str).collect();
@@ -303,8 +315,7 @@ fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &Ter
         }
         (Action::Check, outcome) if !outcome.is_good() => {
             let first = report.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error);
-            let words = first.map(super::want::words).unwrap_or_default();
-            Some(Note::warning("DriftCheckFailed", format!("Reality could not be compared with the state. {words}")))
+            Some(check_failed(&first.map(super::want::words).unwrap_or_default()))
         }
         (Action::Apply, Outcome::Applied) => {
             let summary = status.plan.as_ref().map(|plan| plan.summary.as_str()).unwrap_or_default();

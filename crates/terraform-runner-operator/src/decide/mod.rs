@@ -26,7 +26,7 @@ use opcore::{Decision, Next, Plan, Write};
 use crate::api::v1alpha1::{
     Action, FINALIZER, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
-use crate::observe::{PodSeen, Seen};
+use crate::observe::Seen;
 use crate::render::{self, Settings};
 use crate::run::names::Names;
 use crate::slots::Class;
@@ -59,12 +59,14 @@ pub fn wants_turn(workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -
     let now = whole(now);
     let mut status = workspace.status.clone().unwrap_or_default();
     let _ = ended::take_in(workspace, seen, &mut status, now);
-    drop_unbegun(workspace, seen, &mut status, now);
     let wish = match finalizer::phase(workspace, FINALIZER) {
-        Phase::Active { guarded: true } => match want::want(workspace, seen, &status, now) {
-            Want::Run(wish) => wish,
-            Want::Nothing(_) => return None,
-        },
+        Phase::Active { guarded: true } => {
+            drop_unbegun(workspace, seen, &mut status, now);
+            match want::want(workspace, seen, &status, now) {
+                Want::Run(wish) => wish,
+                Want::Nothing(_) => return None,
+            }
+        }
         Phase::Terminating => teardown::wish(workspace, seen, &status, now)?,
         _ => return None,
     };
@@ -92,7 +94,7 @@ fn keep_applied(
         Want::Nothing(standing) => {
             writes = make_job(workspace, seen, &status, settings);
             if is_outdated(workspace, seen, &status) {
-                writes.together(given_up(workspace, seen, &mut status));
+                writes.together(given_up(workspace, seen, &mut status, now));
             }
             standing
         }
@@ -150,6 +152,7 @@ fn begin(
         // What failed before says nothing of how a destroy goes.
         status.failures = 0;
     }
+    let anew = want::is_asked_anew(workspace, status) || want::is_repeated_anew(status, &wish.inputs);
     status.run = Some(Run {
         number,
         job: render::names(workspace).job(number),
@@ -158,9 +161,9 @@ fn begin(
         plan: wish.plan.clone(),
         backend: inputs.map(|inputs| inputs.backend.clone()),
         adopts,
-        expects_state: status.last_applied.is_some()
-            && status.begun_inputs.is_some()
-            && !want::is_asked_anew(workspace, status),
+        anew,
+        // An approved plan was made with what there was, and Terraform compares.
+        expects_state: status.last_applied.is_some() && status.begun_inputs.is_some() && wish.plan.is_none() && !anew,
         previous_inputs: status.begun_inputs.clone(),
         previous_backend: status.begun_backend.clone(),
         generation: workspace.metadata.generation,
@@ -205,11 +208,16 @@ fn is_of_older_spec(workspace: &TerraformWorkspace, run: &Run) -> bool {
 }
 
 /// Deletes the Job of a run whose pod has not started. That it has not is published first: afterwards nobody could tell.
-fn given_up(workspace: &TerraformWorkspace, seen: &Seen, status: &mut TerraformWorkspaceStatus) -> Option<Write> {
+fn given_up(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) -> Option<Write> {
     let run = status.run.as_mut().filter(|run| !run.is_over())?;
     let job = seen.job(&run.job).filter(|job| job.ended.is_none() && !job.deleting)?;
     let published = workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| run.given_up);
-    run.given_up = matches!(seen.pod, PodSeen::None | PodSeen::Stuck(_));
+    run.given_up = want::does_not_start(&seen.pod, now);
     (published && run.given_up).then(|| tidy::delete(job.target.clone()))
 }
 

@@ -57,7 +57,7 @@ pub(super) fn tear_down(
     let mut obstacle: Option<Standing> = None;
     if progress.acts(RUNS) {
         writes.together(scene.cancelled());
-        writes.together(given_up(workspace, seen, &mut status));
+        writes.together(given_up(workspace, seen, &mut status, now));
     }
     if progress.acts(DESTROY) {
         match scene.wish() {
@@ -71,8 +71,10 @@ pub(super) fn tear_down(
             }
         }
         if let Some(run) = status.run.clone().filter(|run| obstacle.is_none() && !run.is_over()) {
-            let stuck = is_of_older_spec(workspace, &run) || cannot_start(workspace, &run, now);
-            writes.together(stuck.then(|| given_up(workspace, seen, &mut status)).flatten());
+            // The run may have been published long before there was anyone to make its Job.
+            let in_time = seen.job(&run.job).and_then(|job| job.made_at).is_none_or(|at| STARTS_WITHIN.after(at) > now);
+            let stuck = is_of_older_spec(workspace, &run) || (cannot_start(workspace, &run, now) && !in_time);
+            writes.together(stuck.then(|| given_up(workspace, seen, &mut status, now)).flatten());
             obstacle = Some(want::with_pod(Standing::running(&status), &run, seen, now));
         }
     }
@@ -271,9 +273,10 @@ impl Scene<'_> {
     /// When `Force` gives up a destroy whose pod has not started.
     fn starts_by(&self) -> Option<Timestamp> {
         let run = self.status.run.as_ref().filter(|run| run.action == Action::Destroy && !run.is_over())?;
-        let stuck = matches!(self.seen.pod, PodSeen::None | PodSeen::Stuck(_));
+        let started = matches!(self.seen.pod, PodSeen::Started | PodSeen::Leaving { .. });
         let forced = self.workspace.spec.deletion_policy == DeletionPolicy::Force;
-        (stuck && forced).then(|| STARTS_WITHIN.after(run.started_at)).filter(|at| *at > self.now)
+        let since = self.seen.job(&run.job).and_then(|job| job.made_at).unwrap_or(run.started_at);
+        (forced && !started).then(|| STARTS_WITHIN.after(since)).filter(|at| *at > self.now)
     }
 
     /// Runs that nobody waits for any more: a plan, a comparison, and a destroy that is not wanted any more. Terraform is

@@ -73,6 +73,8 @@ pub(super) fn leftovers(workspace: &TerraformWorkspace, seen: &Seen, status: &Te
     writes.extend(strays.map(|job| delete(job.target.clone())));
     let needed: BTreeSet<&str> = [
         status.run.as_ref().filter(|run| !run.is_over()).map(|run| run.inputs.as_str()),
+        // Should it begin nothing, these are again what a destroy works from.
+        status.run.as_ref().filter(|run| !run.is_over()).and_then(|run| run.previous_inputs.as_deref()),
         status.begun_inputs.as_deref(),
         status.last_applied.as_ref().map(|applied| applied.hash.as_str()),
         status.plan.as_ref().filter(|plan| plan.needs_approval).map(|plan| plan.inputs.as_str()),

@@ -104,6 +104,12 @@ pub(super) fn is_asked_anew(workspace: &TerraformWorkspace, status: &TerraformWo
     replan(workspace).is_some_and(|token| status.handled.replan.as_deref() != Some(token))
 }
 
+/// Whether a run that a person asked for failed, and is to be repeated: who asked for the one asked for the other.
+pub(super) fn is_repeated_anew(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
+    let failed = |run: &&Run| run.outcome.is_some_and(|outcome| !outcome.is_good());
+    status.run.as_ref().filter(failed).is_some_and(|run| run.anew && run.inputs == inputs)
+}
+
 pub(super) fn annotation<'a>(workspace: &'a TerraformWorkspace, key: &str) -> Option<&'a str> {
     workspace.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty())
 }
@@ -118,6 +124,8 @@ pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> 
 
 /// So long a Job may be without a pod before that is worth a word.
 const WITHOUT_POD: Span = Span::from_secs(10);
+/// So long its pod may take to start.
+const TO_START: Span = Span::from_secs(60);
 /// So long a pod may take beyond its grace period to leave before that is.
 const TO_LEAVE: Span = Span::from_secs(60);
 
@@ -156,7 +164,7 @@ pub(super) fn want(
         // A comparison takes nothing away from what is applied, as long as nothing else is asked for.
         let is_wanted = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash == run.inputs);
         if run.action == Action::Check && is_wanted {
-            return Want::Nothing(ready(status));
+            return Want::Nothing(compared(status, run, seen, now));
         }
         return Want::Nothing(with_pod(Standing::running(status), run, seen, now));
     }
@@ -190,7 +198,8 @@ pub(super) fn want(
     // One that was made from these inputs was asked for by someone who knows where the state is.
     let waiting = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs);
     let moved = if waiting.is_none() { backend_changed(workspace, backend, status) } else { None };
-    if let Some(standing) = moved.or_else(|| state_is_gone(workspace, seen, status)) {
+    let missing = moved.or_else(|| state_is_gone(workspace, seen, status));
+    if let Some(standing) = missing.filter(|_| !is_repeated_anew(status, inputs)) {
         return Want::Nothing(standing);
     }
     let failed = status.failures > 0 && status.run.as_ref().is_some_and(|run| run.inputs == *inputs);
@@ -224,33 +233,66 @@ pub(super) fn want(
     Want::Nothing(ready(status).until(Some(due)))
 }
 
-/// A run is under way; why its pod does not start is told, if it does not.
-pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Seen, now: Timestamp) -> Standing {
-    let trouble = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
-        (PodSeen::Stuck(trouble), _) => trouble.clone(),
+/// What is wrong with the pod of a run, and when time alone changes that.
+#[derive(Default)]
+struct Trouble {
+    reason: &'static str,
+    message: Option<String>,
+    next: Option<Timestamp>,
+}
+
+/// Whether a pod does not start, as far as anybody can tell.
+pub(super) fn does_not_start(pod: &PodSeen, now: Timestamp) -> bool {
+    match pod {
+        PodSeen::None | PodSeen::Stuck(_) => true,
+        PodSeen::Starting { since, .. } => since.is_some_and(|since| TO_START.after(since) <= now),
+        PodSeen::Started | PodSeen::Leaving { .. } => false,
+    }
+}
+
+fn trouble(run: &Run, seen: &Seen, now: Timestamp) -> Trouble {
+    // Nothing is said before this moment.
+    let (reason, from, message) = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
+        (PodSeen::Stuck(trouble), _) => ("PodNotStarting", now, format!("{trouble}.")),
         (PodSeen::None, Some(made_at)) => {
-            let late = WITHOUT_POD.after(made_at);
-            if late > now {
-                return standing.until(Some(late));
-            }
-            format!("it has no pod; kubectl describe job {} tells why", run.job)
+            let message = format!("it has no pod; kubectl describe job {} tells why.", run.job);
+            ("PodNotStarting", WITHOUT_POD.after(made_at), message)
+        }
+        (PodSeen::Starting { pod, since: Some(since) }, _) => {
+            let message = format!("pod {pod} has not started yet; kubectl describe pod {pod} tells why.");
+            ("PodNotStarting", TO_START.after(*since), message)
         }
         (PodSeen::Leaving { pod, node, by }, _) => {
-            let late = TO_LEAVE.after(*by);
-            if late > now {
-                return standing.until(Some(late));
-            }
             let message = format!(
-                "Job {}: pod {pod} should have ended at {by:.0}, and its node {node} does not say that it has: what runs there is not known. When that node is gone for good, delete its Node, or taint it node.kubernetes.io/out-of-service; the run then counts as lost.",
-                run.job
+                "pod {pod} should have ended at {by:.0}, and its node {node} does not say that it has: what runs there is not known. When that node is gone for good, delete its Node, or taint it node.kubernetes.io/out-of-service; the run then counts as lost."
             );
-            standing.summary = Summary::reconciling("PodNotEnding", message);
-            return standing;
+            ("PodNotEnding", TO_LEAVE.after(*by), message)
         }
-        _ => return standing,
+        _ => return Trouble::default(),
     };
-    standing.summary = Summary::reconciling("PodNotStarting", format!("Job {}: {trouble}.", run.job));
-    standing
+    if from > now {
+        return Trouble { next: Some(from), ..Trouble::default() };
+    }
+    Trouble { reason, message: Some(format!("Job {}: {message}", run.job)), next: None }
+}
+
+/// A run is under way; what is wrong with its pod is told, if something is.
+pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Seen, now: Timestamp) -> Standing {
+    let Trouble { reason, message, next } = trouble(run, seen, now);
+    if let Some(message) = message {
+        standing.summary = Summary::reconciling(reason, message);
+    }
+    standing.until(next)
+}
+
+/// Reality is compared, which takes nothing away from what is applied.
+fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Seen, now: Timestamp) -> Standing {
+    let Trouble { message, next, .. } = trouble(run, seen, now);
+    let mut standing = ready(status);
+    if let Some(message) = message {
+        standing.summary.message = format!("{} It is not compared with reality: {message}", standing.summary.message);
+    }
+    standing.until(next)
 }
 
 /// The state would be looked for in another place than it was left in: whoever plans without it makes everything once more.

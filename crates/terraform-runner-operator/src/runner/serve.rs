@@ -230,7 +230,11 @@ impl Server {
         let mut noted = if let Some(known) = journal.clone() {
             known
         } else {
-            let kept = patiently(|| journal::load(&self.store)).await?;
+            let kept = match patiently(|| journal::load(&self.store)).await {
+                // What cannot be read is of no use to anyone.
+                Err(StoreError::Damaged { .. }) => None,
+                kept => kept?,
+            };
             let own = || Journal { run: self.order.run.clone(), begun: BTreeMap::new() };
             kept.filter(|kept| kept.run == self.order.run).unwrap_or_else(own)
         };

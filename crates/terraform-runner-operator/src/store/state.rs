@@ -188,7 +188,15 @@ pub struct Aim {
 }
 
 /// Looks where a version would go.
+///
+/// # Errors
+///
+/// When it is too large to go anywhere.
 pub async fn aim(store: &Store, save: &Save<'_>) -> Result<Aim, StoreError> {
+    if save.packed.chunks.len() > STATE_CHUNKS {
+        let bytes = save.packed.chunks.iter().map(Vec::len).sum();
+        return Err(StoreError::TooLarge { what: "The state", bytes, limit: STATE_CHUNKS * CHUNK_BYTES });
+    }
     let seen = see(store).await?;
     let place = seen.index.free_place(usize::try_from(save.history.states).unwrap_or(1));
     let versions = (0..save.packed.chunks.len()).map(|chunk| async move {
@@ -204,7 +212,7 @@ pub async fn aim(store: &Store, save: &Save<'_>) -> Result<Aim, StoreError> {
 ///
 /// # Errors
 ///
-/// When something newer, or something else, is kept; when somebody else saved meanwhile (409); when it is too large.
+/// When something newer, or something else, is kept; when somebody else saved meanwhile (409).
 pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreError> {
     let Aim { seen, place, versions } = aim;
     let Save { packed, facts, run, history } = save;
@@ -212,10 +220,6 @@ pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreE
         Verdict::Save => {}
         Verdict::Saved => return Ok(()),
         Verdict::Refuse(reason) => return Err(StoreError::Refused(reason)),
-    }
-    if packed.chunks.len() > STATE_CHUNKS {
-        let bytes = packed.chunks.iter().map(Vec::len).sum();
-        return Err(StoreError::TooLarge { what: "The state", bytes, limit: STATE_CHUNKS * CHUNK_BYTES });
     }
     let keep = usize::try_from(history.states).unwrap_or(1);
     let chunk = |number: usize| (store.names.state_chunk(place, number), versions.get(number).map(String::as_str));

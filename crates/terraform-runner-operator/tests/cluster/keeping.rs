@@ -143,6 +143,17 @@ async fn of_two_that_save_at_once_one_wins() {
 const HISTORY: History = History { states: 3, failed_jobs: 3 };
 
 #[tokio::test]
+async fn a_state_that_is_too_large_is_refused_by_its_size_and_at_once() {
+    let workspace = workspace("oversized").await;
+    let _serve = workspace.pod(1).serve().await;
+    workspace.lock("one").await;
+    let mut large = state(1, "l", 1);
+    large["outputs"] = json!({ "noise": { "type": "string", "value": noise(45_000_000) } });
+    let (code, words) = workspace.save(&large, "one").await;
+    assert!(code == 413 && words.starts_with("The state takes"), "{code}: {words:.200}");
+}
+
+#[tokio::test]
 async fn a_rescued_state_takes_and_gives_back_the_lock_by_itself() {
     let workspace = workspace("rescuing").await;
     let _serve = workspace.pod(1).serve().await;

@@ -171,6 +171,28 @@ async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_told(
 }
 
 #[tokio::test]
+async fn a_state_is_adopted_the_moment_its_workspace_is_gone() {
+    let stage = Stage::new("heirs").await;
+    let running = stage.start();
+    stage.write("old", json!({ "deletionPolicy": "Retain" })).await;
+    let secret = stage.ready("old").await.status.unwrap().state.unwrap().secret;
+    let adopt = json!({ "managed": { "adopt": { "secretRef": { "name": secret } } } });
+    stage.write("heir", json!({ "backend": adopt })).await;
+    let message = stage.says("heir", "InputNotFound").await;
+    assert!(message.contains("TerraformWorkspace old, which is there"), "{message}");
+    stage.delete("old").await;
+    let heir = stage.ready("heir").await;
+    assert_eq!(heir.status.unwrap().run.unwrap().adopts.as_deref(), Some(secret.as_str()));
+
+    stage.write("twin", json!({ "backend": adopt })).await;
+    let message = stage.says("twin", "InputNotFound").await;
+    assert!(message.contains("TerraformWorkspace heir names"), "{message}");
+    stage.write("heir", json!({ "backend": { "managed": {} } })).await;
+    stage.ready("twin").await;
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_workspace_goes_the_moment_nobody_depends_on_it_any_more() {
     let stage = Stage::new("depends").await;
     let running = stage.start();

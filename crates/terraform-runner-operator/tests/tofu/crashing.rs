@@ -5,7 +5,8 @@ use kube::api::PostParams;
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
-use terraform_runner_operator::run::bundle::BackendBundle;
+use terraform_runner_operator::run::bundle::{BackendBundle, Bundle};
+use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::store::lock;
 use terraform_runner_operator::store::state as states;
 
@@ -143,6 +144,15 @@ async fn a_state_that_its_own_backend_did_not_take_is_pushed_there(engine: Binar
     let mut bundle = simple(&workspace, json!({ "sleep": "2s" }));
     let settings = json!({ "address": address, "lock_address": address, "unlock_address": address, "retry_max": 1 });
     bundle.backend = Some(BackendBundle { kind: "http".to_owned(), config: serde_json::from_value(settings).unwrap() });
+    // Nothing is there yet, and somebody says that there must be.
+    let pod = workspace.pod(9);
+    let expecting = Order { expects_state: true, ..pod.order(Action::Apply, &bundle) };
+    let (_, report) = pod.play(&expecting, &bundle).await;
+    assert_eq!(
+        (report.outcome, report.diagnostics[0].summary.as_str()),
+        (Outcome::Failed, "There is no state any more")
+    );
+
     let pod = workspace.pod(1);
     let serve = pod.serve().await;
     let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
@@ -155,11 +165,28 @@ async fn a_state_that_its_own_backend_did_not_take_is_pushed_there(engine: Binar
     let report = workspace.report().await;
     assert!(report.diagnostics.iter().any(|said| said.summary == "The state was rescued"), "{:?}", report.diagnostics);
     assert_eq!(states::summary(&elsewhere.store()).await.unwrap().unwrap().resources, 3);
-    assert_eq!(states::summary(&workspace.store()).await.unwrap(), None, "it is where it belongs");
     serve.stopped().await;
     let next = workspace.pod(2);
     let (_, report) = next.play(&next.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Unchanged, "nothing was lost: {:?}", report.diagnostics);
+
+    // It is away until the pod is gone: what is kept in the cluster is pushed by the next one.
+    let more = simple(&workspace, json!({ "sleep": "3s", "length": 20 }));
+    let more = Bundle { backend: bundle.backend.clone(), ..more };
+    let pod = workspace.pod(3);
+    let serve = pod.serve().await;
+    let run = pod.run(&pod.order(Action::Apply, &more), &more);
+    run.until_says("terraform_data.sleep[0]: Creating").await;
+    served.killed().await;
+    run.until_says("Failed to persist state").await;
+    run.signal(Signal::TERM);
+    let (_, printed) = run.ended().await;
+    assert!(printed.contains("The next run pushes it"), "{printed}");
+    serve.stopped().await;
+    let served = backend.serve().await;
+    let next = workspace.pod(4);
+    let (printed, report) = next.play(&next.order(Action::Apply, &more), &more).await;
+    assert_eq!(report.outcome, Outcome::Unchanged, "nothing is made once more: {printed}");
     served.stopped().await;
 }
 

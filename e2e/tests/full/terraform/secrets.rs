@@ -1,9 +1,10 @@
 //! A canary: what is in a Secret stays in Secrets.
 
 use anyhow::{Context, ensure};
-use e2e::terraform::{applied, complains, event, inline, install, outputs, workspaces, write};
-use e2e::{PATIENCE, Release, Stage, first, scenario, until};
+use e2e::terraform::{applied, complains, event, inline, install, names, outputs, workspaces, write};
+use e2e::{PATIENCE, Release, Stage, first, gone, scenario, until};
 use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, DynamicObject, ListParams, LogParams};
 use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
@@ -128,9 +129,11 @@ async fn is_compared(stage: &Stage, name: &str) -> anyhow::Result<()> {
 
 /// A destroy says what it could not do.
 async fn is_destroyed_in_vain(stage: &Stage) -> anyhow::Result<()> {
-    applied(stage, "clinging", spec(&format!("{TALKATIVE}{CLINGING}"), "Auto")).await?;
+    let made = applied(stage, "clinging", spec(&format!("{TALKATIVE}{CLINGING}"), "Auto")).await?;
     workspaces(stage).delete("clinging", &DeleteParams::default()).await?;
-    complains(stage, "clinging", "DestroyFailed").await.map(drop)
+    complains(stage, "clinging", "DestroyFailed").await?;
+    // That of the first run goes when its result is recorded.
+    gone(&stage.api::<Job>(), &names(&made).job(1), None, PATIENCE).await
 }
 
 /// A run fails, and says so without the token.
@@ -170,7 +173,12 @@ async fn everything(stage: &Stage, release: &Release) -> anyhow::Result<Vec<(Str
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             matches!(phase, Some("Succeeded" | "Failed"))
         };
-        until(&pods, &pod.name_any(), "over", PATIENCE, is_over).await?;
+        let (name, uid) = (pod.name_any(), pod.uid());
+        tokio::select! {
+            over = until(&pods, &name, "over", PATIENCE, is_over) => drop(over?),
+            // Its Job is tidied away meanwhile.
+            gone = gone(&pods, &name, uid.as_deref(), PATIENCE) => gone?,
+        }
     }
     for pod in pods.list(&ListParams::default()).await? {
         let status = pod.status.clone().unwrap_or_default();

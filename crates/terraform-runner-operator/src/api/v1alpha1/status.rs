@@ -139,6 +139,10 @@ pub struct Run {
     /// The Secret with the state that it begins with, if there is none of the workspace's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<String>,
+    /// Whether a person asked for it, or for a run that failed and that it repeats: then it goes on without a state, or with
+    /// one in another place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
     /// Whether there must be a state: something was applied, and nobody asked to go on without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_state: bool,

@@ -4,7 +4,7 @@ use opcore::act::{Refusal, RefusalReason};
 use opcore::conditions::{READY, is_true};
 use serde_json::json;
 
-use super::{JobSeen, Play};
+use super::{JobSeen, Play, wants_turn};
 use crate::api::v1alpha1::{Action, Approval, Outcome, WorkspacePhase};
 use crate::decide::refused;
 use crate::observe::PodSeen;
@@ -386,4 +386,105 @@ fn what_is_left_is_told_for_every_kind_of_state() {
     assert!(told.contains("what it made") && told.contains("-state") && told.contains("-in-"), "{told}");
     let told = left(Play::simple(), |report| report.state.as_mut().unwrap().resources = 1);
     assert!(told.contains("one resource as it is"), "{told}");
+}
+
+#[test]
+fn what_a_run_that_begins_nothing_returns_to_is_kept_for_it() {
+    let mut play = Play::simple();
+    play.settle();
+    let first = play.run().inputs.clone();
+    play.ends(Outcome::Failed, |report| report.stage = Stage::Apply).settle();
+    play = edited(play, "variables", json!({ "size": 3 }));
+    play.settle();
+    play.ends(Outcome::Failed, |report| report.stage = Stage::Plan).settle();
+    play.delete().settle();
+    assert_eq!((play.run().action, &play.run().inputs), (Action::Destroy, &first), "{}", play.message());
+}
+
+#[test]
+fn who_asked_to_go_on_without_a_state_need_not_ask_again() {
+    let stateless = |mut play: Play| {
+        play.seen.parts.retain(|part| !part.target.name.contains("-state"));
+        play = edited(play, "variables", json!({ "size": 3 }));
+        play.settle();
+        assert_eq!(play.reason(), "StateMissing");
+        play.annotate("infra.opr8r/replan", "anew").settle();
+        assert!(!play.run().expects_state);
+        play
+    };
+    let mut play = stateless(approved());
+    play.ends(Outcome::Planned, |report| report.state = None).settle();
+    play.workspace.status.as_mut().unwrap().plan.as_mut().unwrap().serial = 0;
+    play.annotate("infra.opr8r/approve", "plan-3").settle();
+    assert_eq!((play.run().number, play.run().plan.as_deref()), (4, Some("plan-3")));
+    assert!(!play.run().expects_state, "Terraform compares an approved plan with what there is");
+
+    let mut play = Play::simple().applied();
+    play = edited(play, "variables", json!({ "size": 2 }));
+    play.settle();
+    assert!(play.run().expects_state);
+    play.ends(Outcome::Applied, |_| {}).settle();
+    let mut play = stateless(play);
+    play.ends(Outcome::Failed, |report| (report.state, report.stage) = (None, Stage::Init)).settle();
+    assert_eq!(play.reason(), "RunFailed");
+    play.wait(3600).settle();
+    assert!(play.run().number == 4 && !play.run().expects_state, "{:?}", play.run());
+}
+
+#[test]
+fn a_destroy_that_waited_for_its_operator_has_its_time_to_start() {
+    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
+    play.delete();
+    while play.run().action != Action::Destroy {
+        play.pass();
+    }
+    play.wait(600).pass();
+    assert_eq!(play.seen.jobs.iter().filter(|job| job.ended.is_none()).count(), 1, "its Job is made just now");
+    play.seen.pod = PodSeen::None;
+    play.settle();
+    assert_eq!(play.seen.jobs.iter().filter(|job| job.ended.is_none()).count(), 1, "{}", play.message());
+    assert!(play.workspace.metadata.finalizers.is_some());
+}
+
+#[test]
+fn a_pod_that_takes_too_long_to_start_is_told_and_given_up_as_one_that_says_why() {
+    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
+    play.delete().settle();
+    play.seen.pod = PodSeen::Starting { pod: "tf-2".to_owned(), since: Some(play.now) };
+    play.settle();
+    assert_eq!(play.reason(), "Destroying");
+    play.wait(61).settle();
+    assert_eq!(play.reason(), "PodNotStarting");
+    assert!(play.message().contains("kubectl describe pod tf-2"), "{}", play.message());
+    play.wait(60).settle();
+    assert!(play.workspace.metadata.finalizers.is_none(), "{}", play.message());
+}
+
+#[test]
+fn a_destroy_that_waits_for_its_job_keeps_its_turn() {
+    let mut play = Play::simple().applied();
+    play = edited(play, "variables", json!({ "size": 3 }));
+    play.delete();
+    while play.run().action != Action::Destroy {
+        play.pass();
+    }
+    assert_eq!(wants_turn(&play.workspace, &play.seen, play.now), None, "it has one");
+}
+
+#[test]
+fn a_comparison_whose_pod_does_not_start_takes_nothing_away_and_is_told() {
+    let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
+    play.wait(700).settle();
+    assert_eq!(play.run().action, Action::Check);
+    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
+    play.settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
+    assert!(play.message().contains("not compared with reality") && play.message().contains("waits for a node"));
+    play.lose_job();
+    let notes = play.decide().notes;
+    assert_eq!(notes[0].reason, "DriftCheckFailed");
+    play.settle();
+    let status = play.workspace.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.diagnostics.len()), (WorkspacePhase::Ready, 0));
+    assert_eq!(status.drift.as_ref().unwrap().summary, "Unknown");
 }

@@ -56,32 +56,31 @@ impl Play {
         self.report.unrecorded = self.still_unrecorded().await;
     }
 
-    /// Saves what Terraform could not.
+    /// Saves what Terraform could not: in the cluster first, which takes a moment, and then where it belongs.
     async fn rescue(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine) {
         let Ok(state) = std::fs::read(layout.module.join(ERRORED)) else { return };
-        if bundle.backend.is_some() && self.push(engine).await {
-            return;
-        }
         let started = Instant::now();
-        let trouble = loop {
+        let kept = loop {
             match self.store.rescue(state.clone()).await {
-                Ok(()) if bundle.backend.is_none() => return self.rescued(),
-                Ok(()) => {
-                    let detail = format!(
-                        "Its backend does not take it. It is kept in Secret {} and its chunks: push it before the next run.",
-                        Names::of_job(&self.order.run).state()
-                    );
-                    return self.say(Severity::Error, "The state was rescued, but not into its backend", Some(&detail));
-                }
                 Err(Trouble::Away(_)) if started.elapsed() < RESCUE_WITHIN => sleep(RESCUE_PAUSE).await,
-                Err(trouble) => break trouble,
+                kept => break kept,
             }
         };
-        self.say(Severity::Error, "The state of this run is lost", Some(&trouble.to_string()));
+        let secret = Names::of_job(&self.order.run).state();
+        match kept {
+            Ok(()) if bundle.backend.is_none() => self.rescued(),
+            _ if bundle.backend.is_some() && self.push(engine).await => {}
+            Ok(()) => {
+                let detail =
+                    format!("It is kept in Secret {secret} and its chunks. The next run pushes it before it plans.");
+                self.say(Severity::Error, "The state was rescued, and its backend does not take it", Some(&detail));
+            }
+            Err(trouble) => self.say(Severity::Error, "The state of this run is lost", Some(&trouble.to_string())),
+        }
     }
 
     /// Pushes what Terraform could not save into the backend that it knows. Answers whether that was done.
-    async fn push(&mut self, engine: &Engine) -> bool {
+    pub(super) async fn push(&mut self, engine: &Engine) -> bool {
         let started = Instant::now();
         loop {
             let pushed =
@@ -90,7 +89,7 @@ impl Play {
                 self.rescued();
                 return true;
             }
-            if started.elapsed() >= RESCUE_WITHIN {
+            if started.elapsed() >= RESCUE_WITHIN || *self.stop.borrow() {
                 return false;
             }
             sleep(RESCUE_PAUSE).await;

@@ -28,7 +28,7 @@ use super::layout::{self, Layout};
 use super::redact::Redactor;
 use super::settings;
 use super::stream::{Heard, told};
-use super::wire::{Filing, StoreClient};
+use super::wire::{Filing, StoreClient, Trouble};
 use crate::api::v1alpha1::{Action, Diagnostic, Outcome, Severity};
 use crate::run::bundle::Bundle;
 use crate::run::order::{ORDER_VARIABLE, Order};
@@ -311,7 +311,7 @@ fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<
                 some.insert(address, words);
                 next = begun.try_recv().ok();
             }
-            while store.note(&some).await.is_err() {
+            while let Err(Trouble::Away(_)) = store.note(&some).await {
                 sleep(JOURNAL_PAUSE).await;
             }
             sleep(JOURNAL_PAUSE).await;

@@ -9,13 +9,17 @@ use tokio::time::Instant;
 use super::{Play, READ_WITHIN, args};
 use crate::api::v1alpha1::{Action, ChangedResource, Outcome, Severity};
 use crate::run::bundle::Bundle;
+use crate::run::bundle::ERRORED;
 use crate::run::names::hash_bytes;
 use crate::run::report::{DriftReport, NAMED_RESOURCES, OutputValues, PlanReport, Stage, is_key};
 use crate::runner::engine::{Engine, Listen};
 use crate::runner::layout::{Layout, put};
 use crate::runner::stream::Heard;
 use crate::runner::wire::PlanFiling;
+use crate::store::places::Facts;
+use crate::store::state::facts;
 
+const UNREADABLE: &str = "The state cannot be read";
 /// How many digits of its digest name a plan.
 const PLAN_ID: usize = 12;
 /// The exit code of a plan that is not empty.
@@ -31,6 +35,9 @@ impl Play {
     ) -> Result<Outcome, Outcome> {
         self.init(layout, engine).await?;
         let is_managed = bundle.backend.is_none();
+        if !is_managed && self.order.action != Action::Check {
+            self.push_rescued(layout, engine).await?;
+        }
         if self.order.expects_state && !self.has_state(engine, is_managed).await? {
             let detail = "Without it everything would be made once more. Restore it; or, if everything is to be made anew, ask for that: opctl tf replan.";
             return Err(self.fail("There is no state any more", detail));
@@ -65,17 +72,40 @@ impl Play {
 
     /// Whether there is a state, be it an empty one.
     async fn has_state(&mut self, engine: &Engine, is_managed: bool) -> Result<bool, Outcome> {
-        let unreadable = "The state cannot be read";
         if is_managed {
-            let summary = self.store.summary().await.map_err(|why| self.fail(unreadable, &why.to_string()))?;
-            return Ok(summary.is_some());
+            let summary = self.store.summary().await;
+            return Ok(summary.map_err(|why| self.fail(UNREADABLE, &why.to_string()))?.is_some());
         }
+        Ok(self.pull(engine).await?.is_some())
+    }
+
+    /// What is known of the state in a backend that Terraform itself knows; none where there is none.
+    async fn pull(&mut self, engine: &Engine) -> Result<Option<Facts>, Outcome> {
         let pulled = engine.call(&args(["state", "pull"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
-        let pulled = pulled.map_err(|error| self.fail(unreadable, &error.to_string()))?;
-        if pulled.code() == Some(0) {
-            return Ok(!pulled.kept.trim_ascii().is_empty());
+        let pulled = pulled.map_err(|error| self.fail(UNREADABLE, &error.to_string()))?;
+        if pulled.code() != Some(0) {
+            return Err(self.fail(UNREADABLE, &pulled.tail.join("\n")));
         }
-        Err(self.fail(unreadable, &pulled.tail.join("\n")))
+        // Where there is none, some backends print nothing, and others a state without a lineage.
+        let facts = Some(&pulled.kept).filter(|bytes| !bytes.trim_ascii().is_empty()).map(|bytes| facts(bytes));
+        let facts = facts.transpose().map_err(|why| self.fail(UNREADABLE, &why.to_string()))?;
+        Ok(facts.filter(|facts| !facts.lineage.is_empty()))
+    }
+
+    /// Pushes a state that an earlier run could save nowhere but in the cluster, before anything is planned without it.
+    async fn push_rescued(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
+        let kept = self.store.state().await.map_err(|why| self.fail(UNREADABLE, &why.to_string()))?;
+        let Some(kept) = kept else { return Ok(()) };
+        let rescued = facts(&kept).map_err(|why| self.fail(UNREADABLE, &why.to_string()))?;
+        let newer = |there: &Facts| there.lineage == rescued.lineage && there.serial < rescued.serial;
+        if self.pull(engine).await?.is_some_and(|there| !newer(&there)) {
+            return Ok(());
+        }
+        let file = layout.module.join(ERRORED);
+        put(&file, &kept).map_err(|error| self.fail("A state cannot be written", &error.to_string()))?;
+        let pushed = self.push(engine).await;
+        let _ = std::fs::remove_file(file);
+        if pushed { Ok(()) } else { Err(self.fail("A state that was rescued is not taken by its backend", "")) }
     }
 
     async fn init(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
@@ -119,7 +149,7 @@ impl Play {
         let mut serial = 0;
         if is_managed {
             let summary = self.store.summary().await;
-            let summary = summary.map_err(|why| self.fail("The state cannot be read", &why.to_string()))?;
+            let summary = summary.map_err(|why| self.fail(UNREADABLE, &why.to_string()))?;
             serial = summary.map_or(0, |state| state.serial);
         }
         let mut words = args(["plan", "-input=false", "-json", "-detailed-exitcode"]);
