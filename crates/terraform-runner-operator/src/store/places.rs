@@ -67,6 +67,8 @@ impl Index {
         }
         if facts.lineage != current.facts.lineage {
             return match current.facts.resources {
+                // One that was rescued before its first save has none, and Terraform gives it one with the next.
+                _ if current.facts.lineage.is_empty() => Verdict::Save,
                 Some(0) => Verdict::Save,
                 _ => Verdict::Refuse(format!(
                     "the state that is kept has lineage {} and is not empty: a state of lineage {} may not take its place",
@@ -153,6 +155,15 @@ mod tests {
             matches!(index(&[empty]).judge(&other, "x", "two"), Verdict::Refuse(_)),
             "nobody can tell that it is empty"
         );
+    }
+
+    #[test]
+    fn a_state_that_was_rescued_without_a_lineage_gets_one_and_loses_none() {
+        let mut rescued = version(0, 0, "one");
+        rescued.facts.lineage.clear();
+        let named = Facts { serial: 1, lineage: "a".to_owned(), resources: Some(3) };
+        assert_eq!(index(&[rescued.clone()]).judge(&named, "x", "two"), Verdict::Save);
+        assert!(matches!(index(&[version(0, 5, "one")]).judge(&rescued.facts, "x", "two"), Verdict::Refuse(_)));
     }
 
     #[test]

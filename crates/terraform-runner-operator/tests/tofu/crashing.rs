@@ -113,6 +113,10 @@ async fn a_state_that_cannot_be_saved_is_rescued(engine: Binary) {
     let next = workspace.pod(2);
     let (_, report) = next.play(&next.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Unchanged, "nothing was lost: {:?}", report.diagnostics);
+    let longer = simple(&workspace, json!({ "length": 20 }));
+    let next = workspace.pod(3);
+    let (_, report) = next.play(&next.order(Action::Apply, &longer), &longer).await;
+    assert_eq!(report.outcome, Outcome::Applied, "it can be changed as any other: {:?}", report.diagnostics);
 }
 
 #[tokio::test]

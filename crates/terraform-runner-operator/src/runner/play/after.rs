@@ -83,8 +83,9 @@ impl Play {
     pub(super) async fn push(&mut self, engine: &Engine) -> bool {
         let started = Instant::now();
         loop {
-            let pushed =
-                engine.call(&args(["state", "push", ERRORED]), Instant::now() + RESCUE_WITHIN, Listen::Keep).await;
+            let pushed = engine
+                .call(&args(["state", "push", "-no-color", ERRORED]), Instant::now() + RESCUE_WITHIN, Listen::Keep)
+                .await;
             if pushed.is_ok_and(|pushed| pushed.code() == Some(0)) {
                 self.rescued();
                 return true;

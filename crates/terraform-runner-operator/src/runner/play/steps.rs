@@ -81,7 +81,8 @@ impl Play {
 
     /// What is known of the state in a backend that Terraform itself knows; none where there is none.
     async fn pull(&mut self, engine: &Engine) -> Result<Option<Facts>, Outcome> {
-        let pulled = engine.call(&args(["state", "pull"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
+        let pulled =
+            engine.call(&args(["state", "pull", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
         let pulled = pulled.map_err(|error| self.fail(UNREADABLE, &error.to_string()))?;
         if pulled.code() != Some(0) {
             return Err(self.fail(UNREADABLE, &pulled.tail.join("\n")));
@@ -89,7 +90,7 @@ impl Play {
         // Where there is none, some backends print nothing, and others a state without a lineage.
         let facts = Some(&pulled.kept).filter(|bytes| !bytes.trim_ascii().is_empty()).map(|bytes| facts(bytes));
         let facts = facts.transpose().map_err(|why| self.fail(UNREADABLE, &why.to_string()))?;
-        Ok(facts.filter(|facts| !facts.lineage.is_empty()))
+        Ok(facts.filter(|facts| !(facts.lineage.is_empty() && facts.resources == Some(0))))
     }
 
     /// Pushes a state that an earlier run could save nowhere but in the cluster, before anything is planned without it.
