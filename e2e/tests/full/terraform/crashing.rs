@@ -107,7 +107,9 @@ async fn a_run_is_lost_with_its_node_and_the_next_one_goes_on() -> anyhow::Resul
 
 async fn terraform_is_killed(stage: &Stage) -> anyhow::Result<()> {
     let nap = Nap::begin(stage, "terraform-killed", "6s").await?;
-    processes::kill(&nap.pod, |words| words[0].ends_with("tofu") && words.contains(&"apply"))?;
+    processes::kill(&nap.pod, |words| {
+        words.first().is_some_and(|word| word.ends_with("tofu")) && words.contains(&"apply")
+    })?;
     let words = event(&stage.api(), nap.name, "ResourcesNotRecorded").await?;
     ensure!(words.contains("random_string.next[0]"), "what may be made twice is not named: {words}");
     nap.ends_well(stage, &[&[Outcome::Failed, Outcome::Applied]]).await
@@ -143,7 +145,9 @@ async fn the_operator_is_killed(stage: &Stage, release: &Release) -> anyhow::Res
     let jobs: Api<Job> = stage.api();
     let which = ListParams::default().labels(&format!("{},action=apply", terraform::selector(nap.name)));
     let before: Vec<_> = jobs.list(&which).await?.items.iter().map(ResourceExt::name_any).collect();
-    processes::kill(&operator(stage, release).await?, |words| words[0].ends_with(terraform::OPERATOR))?;
+    processes::kill(&operator(stage, release).await?, |words| {
+        words.first().is_some_and(|word| word.ends_with(terraform::OPERATOR))
+    })?;
     let job = nap.job.clone();
     nap.ends_well(stage, &[&[Outcome::Applied]]).await?;
     let after: Vec<_> = jobs.list(&which).await?.items.iter().map(ResourceExt::name_any).collect();
