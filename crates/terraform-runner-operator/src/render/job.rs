@@ -83,6 +83,9 @@ fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
             && run.plan.is_none()
             && workspace.spec.approval != Approval::Auto,
         adopts: run.adopts.is_some(),
+        // A destroy works from what was applied, wherever the spec says by now that the state should be.
+        same_place: run.action == Action::Destroy
+            || (run.previous_backend.is_some() && run.previous_backend == run.backend),
         expects_state: run.expects_state && run.action != Action::Destroy,
         plan_within: timeouts.plan,
         apply_within: if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply },
@@ -347,6 +350,20 @@ mod tests {
             assert!(!stops(action), "{action:?}");
         }
         assert!(!order_of(&pod_of(&workspace(&json!({})), Action::Apply, "hash", 1)).stop_if_destroys);
+    }
+
+    #[test]
+    fn a_state_is_taken_for_that_of_a_backend_only_where_it_was_before() {
+        let workspace = workspace(&json!({}));
+        let is_same = |action: &str, before: Option<&str>, now: Option<&str>| {
+            let run = json!({
+                "number": 1, "job": "job", "action": action, "inputs": "hash", "startedAt": jiff::Timestamp::UNIX_EPOCH,
+                "previousBackend": before, "backend": now,
+            });
+            order(&workspace, &serde_json::from_value(run).unwrap()).same_place
+        };
+        assert!(is_same("Apply", Some("s3-1"), Some("s3-1")) && is_same("Destroy", Some("s3-1"), None));
+        assert!(!is_same("Apply", Some("managed"), Some("s3-1")) && !is_same("Apply", None, Some("s3-1")));
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct Order {
     /// Whether to begin with a state that was there before.
     #[serde(default)]
     pub adopts: bool,
+    /// Whether the state is where it was: what is kept of it in the cluster then belongs there.
+    #[serde(default)]
+    pub same_place: bool,
     /// Whether there must be a state, wherever it is: without it, everything would be made once more.
     #[serde(default)]
     pub expects_state: bool,

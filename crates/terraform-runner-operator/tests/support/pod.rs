@@ -234,6 +234,7 @@ impl Pod<'_> {
             plan: None,
             stop_if_destroys: false,
             adopts: false,
+            same_place: true,
             expects_state: false,
             plan_within: Span::from_secs(60),
             apply_within: Span::from_secs(60),

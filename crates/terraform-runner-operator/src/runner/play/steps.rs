@@ -35,7 +35,7 @@ impl Play {
     ) -> Result<Outcome, Outcome> {
         self.init(layout, engine).await?;
         let is_managed = bundle.backend.is_none();
-        if !is_managed && self.order.action != Action::Check {
+        if !is_managed && self.order.same_place && self.order.action != Action::Check {
             self.push_rescued(layout, engine).await?;
         }
         if self.order.expects_state && !self.has_state(engine, is_managed).await? {
