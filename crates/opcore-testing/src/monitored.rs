@@ -106,7 +106,7 @@ impl Monitored {
     /// When it does not answer, or does not understand; in its words.
     pub async fn ask(&self, query: &str) -> Result<usize, String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.prometheus)).await.map_err(|error| error.to_string())?;
-        let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let encoded = query.bytes().fold(String::new(), |text, byte| text + &format!("%{byte:02X}"));
         let request = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
         let mut answer = String::new();

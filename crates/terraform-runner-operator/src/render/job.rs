@@ -14,7 +14,7 @@ use super::rights::service_account;
 use super::{labels, marks, metadata, names};
 use crate::api::v1alpha1::{Action, Approval, Run, TerraformWorkspace, TerraformWorkspaceSpec};
 use crate::run::order::{
-    INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, PREVIOUS_PATH, STORE_VARIABLE, StoreOrder, WORK_PATH,
+    INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, PREVIOUS_PATH, STORE_VARIABLE, StateOrder, StoreOrder, WORK_PATH,
 };
 
 /// How long Terraform has for stopping after it was asked to: providers may have to wait for a cloud.
@@ -82,11 +82,13 @@ fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
         stop_if_destroys: run.action == Action::Apply
             && run.plan.is_none()
             && workspace.spec.approval != Approval::Auto,
-        adopts: run.adopts.is_some(),
-        // A destroy works from what was applied, wherever the spec says by now that the state should be.
-        same_place: run.action == Action::Destroy
-            || (run.previous_backend.is_some() && run.previous_backend == run.backend),
-        expects_state: run.expects_state && run.action != Action::Destroy,
+        state: StateOrder {
+            adopts: run.adopts.is_some(),
+            // A destroy works from what was applied, wherever the spec says by now that the state should be.
+            same_place: run.action == Action::Destroy
+                || (run.previous_backend.is_some() && run.previous_backend == run.backend),
+            expected: run.expects_state && run.action != Action::Destroy,
+        },
         plan_within: timeouts.plan,
         apply_within: if run.action == Action::Destroy { timeouts.destroy } else { timeouts.apply },
         grace: GRACE,
@@ -360,7 +362,7 @@ mod tests {
                 "number": 1, "job": "job", "action": action, "inputs": "hash", "startedAt": jiff::Timestamp::UNIX_EPOCH,
                 "previousBackend": before, "backend": now,
             });
-            order(&workspace, &serde_json::from_value(run).unwrap()).same_place
+            order(&workspace, &serde_json::from_value(run).unwrap()).state.same_place
         };
         assert!(is_same("Apply", Some("s3-1"), Some("s3-1")) && is_same("Destroy", Some("s3-1"), None));
         assert!(!is_same("Apply", Some("managed"), Some("s3-1")) && !is_same("Apply", None, Some("s3-1")));

@@ -53,21 +53,27 @@ pub struct Order {
     /// Keep a plan that destroys or replaces something for a person, instead of applying it. Of no meaning to a destroy.
     #[serde(default)]
     pub stop_if_destroys: bool,
-    /// Whether to begin with a state that was there before.
+    /// What is known of the state.
     #[serde(default)]
-    pub adopts: bool,
-    /// Whether the state is where it was: what is kept of it in the cluster then belongs there.
-    #[serde(default)]
-    pub same_place: bool,
-    /// Whether there must be a state, wherever it is: without it, everything would be made once more.
-    #[serde(default)]
-    pub expects_state: bool,
+    pub state: StateOrder,
     /// How long fetching and planning may take.
     pub plan_within: Span,
     /// How long applying, or destroying, may take.
     pub apply_within: Span,
     /// How long Terraform has for stopping after it was asked to.
     pub grace: Span,
+}
+
+/// What a run is told of the state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct StateOrder {
+    /// Begin with one that was there before.
+    pub adopts: bool,
+    /// It is where it was: what is kept of it in the cluster belongs there.
+    pub same_place: bool,
+    /// There must be one, wherever it is: without it, everything would be made once more.
+    pub expected: bool,
 }
 
 /// What the container that has the token is told.

@@ -27,7 +27,9 @@ use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{Action, Binary, History};
 use terraform_runner_operator::run::bundle::Bundle;
 use terraform_runner_operator::run::names::Names;
-use terraform_runner_operator::run::order::{Marks, ORDER_VARIABLE, Order, POD_VARIABLE, STORE_VARIABLE, StoreOrder};
+use terraform_runner_operator::run::order::{
+    Marks, ORDER_VARIABLE, Order, POD_VARIABLE, STORE_VARIABLE, StateOrder, StoreOrder,
+};
 use terraform_runner_operator::run::report::{OutputValues, Report};
 use terraform_runner_operator::runner::settings;
 use terraform_runner_operator::store::{Store, inputs, journal, report};
@@ -233,9 +235,7 @@ impl Pod<'_> {
             inputs: Bundle::hash(&bundle.bytes().unwrap()),
             plan: None,
             stop_if_destroys: false,
-            adopts: false,
-            same_place: true,
-            expects_state: false,
+            state: StateOrder { same_place: true, ..StateOrder::default() },
             plan_within: Span::from_secs(60),
             apply_within: Span::from_secs(60),
             grace: Span::from_secs(30),

@@ -9,7 +9,7 @@ use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::run::report::Stage;
 use terraform_runner_operator::store::state;
 
-use crate::{called, module, simple, workspace, workspace_of};
+use crate::{EXPECTED, called, module, simple, workspace, workspace_of};
 
 with_both_engines!(
     the_built_in_module_is_applied_left_alone_changed_and_destroyed,
@@ -227,7 +227,7 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     assert_eq!((report.outcome, report.state), (Outcome::Applied, None), "{:?}", report.diagnostics);
     assert!(fs::exists(&file).unwrap());
     let pod = workspace.pod(7);
-    let expecting = Order { expects_state: true, ..pod.order(Action::Apply, &bundle) };
+    let expecting = Order { state: EXPECTED, ..pod.order(Action::Apply, &bundle) };
     let (_, report) = pod.play(&expecting, &bundle).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Unchanged, false), "there is something");
     assert_eq!(workspace.outputs().await["a"].text(), "b");
@@ -238,7 +238,7 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     // Somebody emptied the bucket, so to speak.
     fs::remove_file(&file).unwrap();
     let pod = workspace.pod(3);
-    let expecting = Order { expects_state: true, ..pod.order(Action::Apply, &bundle) };
+    let expecting = Order { state: EXPECTED, ..pod.order(Action::Apply, &bundle) };
     let (_, report) = pod.play(&expecting, &bundle).await;
     let said = &report.diagnostics[0].summary;
     assert_eq!((report.outcome, said.as_str()), (Outcome::Failed, "There is no state any more"));

@@ -10,7 +10,7 @@ use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::store::lock;
 use terraform_runner_operator::store::state as states;
 
-use crate::{module, simple, workspace, workspace_of};
+use crate::{EXPECTED, module, simple, workspace, workspace_of};
 use opcore_testing::PATIENCE;
 
 with_both_engines!(
@@ -150,7 +150,7 @@ async fn a_state_that_its_own_backend_did_not_take_is_pushed_there(engine: Binar
     bundle.backend = Some(BackendBundle { kind: "http".to_owned(), config: serde_json::from_value(settings).unwrap() });
     // Nothing is there yet, and somebody says that there must be.
     let pod = workspace.pod(9);
-    let expecting = Order { expects_state: true, ..pod.order(Action::Apply, &bundle) };
+    let expecting = Order { state: EXPECTED, ..pod.order(Action::Apply, &bundle) };
     let (_, report) = pod.play(&expecting, &bundle).await;
     assert_eq!(
         (report.outcome, report.diagnostics[0].summary.as_str()),

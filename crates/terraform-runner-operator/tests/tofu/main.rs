@@ -39,10 +39,14 @@ use sandbox::{Options, Part, Sandbox};
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::Binary;
 use terraform_runner_operator::run::bundle::Bundle;
+use terraform_runner_operator::run::order::StateOrder;
 use tokio::sync::OnceCell;
 
 /// The module that comes with the operator.
 const SIMPLE: &str = include_str!("../../modules/simple/main.tf.tpl");
+
+/// There must be a state.
+const EXPECTED: StateOrder = StateOrder { adopts: false, same_place: true, expected: true };
 
 /// A workspace of OpenTofu.
 async fn workspace(prefix: &str) -> Workspace {

@@ -127,7 +127,7 @@ impl Play {
             self.say(Severity::Warning, &format!("The environment variable {name} cannot be set"), Some(detail));
         }
         self.store.ready().await.map_err(|why| self.fail("The state cannot be reached", &why.to_string()))?;
-        if self.order.adopts {
+        if self.order.state.adopts {
             self.store.adopt().await.map_err(|why| self.fail("The state cannot be adopted", &why.to_string()))?;
         }
         let engine = Engine {

@@ -35,10 +35,10 @@ impl Play {
     ) -> Result<Outcome, Outcome> {
         self.init(layout, engine).await?;
         let is_managed = bundle.backend.is_none();
-        if !is_managed && self.order.same_place && self.order.action != Action::Check {
+        if !is_managed && self.order.state.same_place && self.order.action != Action::Check {
             self.push_rescued(layout, engine).await?;
         }
-        if self.order.expects_state && !self.has_state(engine, is_managed).await? {
+        if self.order.state.expected && !self.has_state(engine, is_managed).await? {
             let detail = "Without it everything would be made once more. Restore it; or, if everything is to be made anew, ask for that: opctl tf replan.";
             return Err(self.fail("There is no state any more", detail));
         }
