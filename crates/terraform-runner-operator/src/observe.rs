@@ -294,7 +294,10 @@ impl Reading {
         let (secret, all) = futures::try_join!(secrets.get_opt(name), workspaces.list(&everyone))?;
         let owner = secret.as_ref().and_then(|secret| secret.labels().get(OWNER_LABEL)).cloned();
         let is_owner = |other: &&Neighbour| owner.is_some() && other.uid() == owner;
-        let names_it = |other: &&Neighbour| other.name_any() != own && other.spec.backend.adopted() == Some(name);
+        let names_it = |other: &&Neighbour| {
+            other.name_any() != own
+                && other.spec.backend.managed.as_ref().and_then(ManagedBackend::adopted) == Some(name)
+        };
         Ok(Adopted {
             secret: name.to_owned(),
             keys: secret.map(|secret| secret.data.unwrap_or_default().into_keys().collect()),
@@ -374,12 +377,6 @@ struct Needs {
 #[derive(Clone, Debug, Default, Deserialize)]
 struct NeighbourBackend {
     managed: Option<ManagedBackend>,
-}
-
-impl NeighbourBackend {
-    fn adopted(&self) -> Option<&str> {
-        self.managed.as_ref()?.adopt.as_ref().map(|adopted| adopted.secret_ref.name.as_str())
-    }
 }
 
 impl Resource for Neighbour {

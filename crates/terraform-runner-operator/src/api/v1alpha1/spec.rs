@@ -374,10 +374,17 @@ pub struct AdoptedState {
     pub secret_ref: LocalRef,
 }
 
+impl ManagedBackend {
+    /// The Secret with the state to begin with, if one is named.
+    pub fn adopted(&self) -> Option<&str> {
+        self.adopt.as_ref().map(|adopted| adopted.secret_ref.name.as_str())
+    }
+}
+
 impl Backend {
     /// The Secret with the state to begin with, if one is named.
     pub fn adopted(&self) -> Option<&str> {
-        self.managed.as_ref()?.adopt.as_ref().map(|adopted| adopted.secret_ref.name.as_str())
+        self.managed.as_ref()?.adopted()
     }
 }
 
