@@ -120,9 +120,15 @@ pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<()
         hurried: Mutex::default(),
     });
     let mut watching = watches::start(&shared);
+    watching.spawn(context.follow_contract());
     let mut workers = JoinSet::new();
     let stopping = context.stopping();
     tokio::pin!(stopping);
+    // What is decided before would only be refused.
+    tokio::select! {
+        () = context.contract_asked() => {}
+        () = &mut stopping => return Ok(()),
+    }
     let ended = loop {
         let due = start_workers(&shared, &mut workers);
         tokio::select! {
