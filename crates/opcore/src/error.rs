@@ -84,7 +84,8 @@ impl Error {
 
     /// Whether the API server says that the thing asked for is not there.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found())
+        // For a kind that it does not have, the API server answers in plain text: there is no reason in that.
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found() || status.code == 404)
     }
 
     /// How long the API server asks to be left alone, at least.

@@ -12,6 +12,7 @@
 //! | what a write is, and how it is done | [`plan`], [`act`] |
 //! | when another object is ready | [`readiness`] |
 //! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
+//! | asking what is not in the cluster | [`poll`] |
 //! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
 //! `examples/notebook` is a whole operator in a page or two.
@@ -35,6 +36,7 @@ pub mod object;
 pub mod operator;
 pub mod ownership;
 pub mod plan;
+pub mod poll;
 pub mod queue;
 pub mod reader;
 pub mod readiness;

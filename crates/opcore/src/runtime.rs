@@ -158,7 +158,7 @@ where
         limits: Limits { concurrency: flags.concurrency, reconcile: flags.reconcile_timeout, ..Limits::default() },
         metrics: metrics.clone(),
         health: health.clone(),
-        contract: InForce::default(),
+        contract: if flags.ownership_contract { InForce::default() } else { InForce::Absent },
         stopping: stopping.clone(),
     };
     if !flags.leader_elect {

@@ -70,7 +70,7 @@ pub struct Parts {
     pub metrics: Metrics,
     /// The probes.
     pub health: Health,
-    /// What is known of the ownership contract so far; nothing, as a rule.
+    /// What is known of the ownership contract. [`InForce::NotAsked`]: it is read from the cluster.
     pub contract: InForce,
     /// Turns true when the process is asked to stop.
     pub stopping: watch::Receiver<bool>,
@@ -82,6 +82,7 @@ impl Context {
         let Parts { client, operator, namespaces, limits, metrics, health, contract, stopping } = parts;
         let events = Events::new(client.clone(), &operator);
         let clock = Box::new(Timestamp::now);
+        let settled = contract != InForce::NotAsked;
         let contract = watch::Sender::new(contract);
         Self(Arc::new(Inner {
             client,
@@ -93,7 +94,7 @@ impl Context {
             events,
             clock,
             contract,
-            follows_contract: AtomicBool::new(false),
+            follows_contract: AtomicBool::new(settled),
             stopping,
         }))
     }
@@ -135,7 +136,8 @@ impl Context {
         self.0.contract.borrow().contract()
     }
 
-    /// Keeps what is known of the contract true, for ever. Of several callers, one does.
+    /// Keeps what is known of the contract true, for ever, unless that was settled from the beginning. Of several callers,
+    /// one does.
     pub fn follow_contract(&self) -> impl Future<Output = ()> + Send + use<> {
         let (context, is_first) = (self.clone(), !self.0.follows_contract.swap(true, Ordering::Relaxed));
         async move {
