@@ -17,15 +17,22 @@
 //!
 //! `examples/notebook` is a whole operator in a page or two.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+#[allow(clippy::disallowed_methods, reason = "the only place that writes")]
 pub mod act;
 pub mod admission;
 pub mod backoff;
+#[allow(clippy::disallowed_methods, reason = "deadlines of requests")]
 pub mod client;
 pub mod conditions;
+#[allow(clippy::disallowed_methods, reason = "the clock of the loop, and the one status write")]
 pub mod controller;
 pub mod duration;
+#[allow(clippy::disallowed_methods, reason = "the lease")]
 pub mod election;
 pub mod error;
+#[allow(clippy::disallowed_methods, reason = "Events are written as they are told")]
 pub mod events;
 pub mod finalizer;
 pub mod graph;
@@ -36,10 +43,12 @@ pub mod object;
 pub mod operator;
 pub mod ownership;
 pub mod plan;
+#[allow(clippy::disallowed_methods, reason = "the age of answers")]
 pub mod poll;
 pub mod queue;
 pub mod reader;
 pub mod readiness;
+#[allow(clippy::disallowed_methods, reason = "where the clock comes from")]
 pub mod runtime;
 mod server;
 pub mod watch;

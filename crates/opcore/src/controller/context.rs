@@ -145,7 +145,7 @@ impl Context {
                 let known = context.0.contract.clone();
                 in_force::follow(context, known).await;
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
