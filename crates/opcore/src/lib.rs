@@ -22,12 +22,14 @@
 #[allow(clippy::disallowed_methods, reason = "the only place that writes")]
 pub mod act;
 pub mod admission;
+pub mod annotations;
 pub mod backoff;
 #[allow(clippy::disallowed_methods, reason = "deadlines of requests")]
 pub mod client;
 pub mod conditions;
 #[allow(clippy::disallowed_methods, reason = "the clock of the loop, and the one status write")]
 pub mod controller;
+pub mod digest;
 pub mod duration;
 #[allow(clippy::disallowed_methods, reason = "the lease")]
 pub mod election;
@@ -37,6 +39,7 @@ pub mod events;
 pub mod finalizer;
 pub mod graph;
 pub mod health;
+pub mod history;
 mod lock;
 pub mod metrics;
 pub mod object;
