@@ -48,7 +48,7 @@ impl Play {
             _ => {
                 let (changes, heard) = self.plan(layout, engine, is_managed).await?;
                 if !changes {
-                    return self.unchanged(&heard, engine).await;
+                    return self.unchanged(&heard, layout, engine, is_managed).await;
                 }
                 let waits = match self.order.action {
                     Action::Plan => true,
@@ -177,25 +177,29 @@ impl Play {
         Ok((ended.code() == Some(CHANGES), heard))
     }
 
-    /// There is nothing to change.
-    async fn unchanged(&mut self, heard: &Heard, engine: &Engine) -> Result<Outcome, Outcome> {
+    /// There is nothing to change. But the state may tell of what is there no more, or not as it says: the plan has looked,
+    /// and only an apply saves what it saw, be the plan empty. Without it each comparison would find the same difference
+    /// again, and what is gone already would be left after each destroy.
+    async fn unchanged(
+        &mut self,
+        heard: &Heard,
+        layout: &Layout,
+        engine: &Engine,
+        is_managed: bool,
+    ) -> Result<Outcome, Outcome> {
         if self.order.action == Action::Destroy {
+            // Where nobody knows of a state, none is made: an empty one would be taken for nothing left.
+            if self.leaves_something(engine, is_managed).await {
+                self.apply(layout, engine).await?;
+            }
             self.report.stage = Stage::Done;
             return Ok(Outcome::Destroyed);
         }
         if !heard.drifted.is_empty() {
-            self.take_in_reality(engine).await?;
+            self.apply(layout, engine).await?;
         }
         self.read_outputs(engine).await?;
         Ok(Outcome::Unchanged)
-    }
-
-    /// Has the state say what is there. The module asks for no change of it, so that no apply would, and each comparison
-    /// would find the same difference again.
-    async fn take_in_reality(&mut self, engine: &Engine) -> Result<(), Outcome> {
-        let words = args(["apply", "-input=false", "-json", "-refresh-only", "-auto-approve"]);
-        let until = Instant::now() + self.order.apply_within.as_duration();
-        self.call(engine, Stage::Apply, words, until, &[0]).await.map(drop)
     }
 
     /// Keeps the plan for a person, with what that person reads.
