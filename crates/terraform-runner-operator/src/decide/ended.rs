@@ -13,7 +13,7 @@ use crate::api::v1alpha1::{
 };
 use crate::observe::{JobEnd, PodSeen, Seen};
 use crate::render;
-use crate::run::report::{Report, Stage};
+use crate::run::report::{PlanReport, Report, Stage};
 
 /// How many runs of the past are remembered.
 const REMEMBERED: usize = 10;
@@ -254,6 +254,7 @@ fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut Terra
 
 fn plan(run: &Run, report: &Report, now: Timestamp, needs_approval: bool) -> PlanStatus {
     let plan = report.plan.clone().unwrap_or_default();
+    let summary = summary(&plan);
     PlanStatus {
         id: plan.id,
         inputs: run.inputs.clone(),
@@ -261,11 +262,22 @@ fn plan(run: &Run, report: &Report, now: Timestamp, needs_approval: bool) -> Pla
         add: plan.add,
         change: plan.change,
         destroy: plan.destroy,
-        summary: format!("+{} ~{} -{}", plan.add, plan.change, plan.destroy),
+        import: plan.import,
+        moved: plan.moved,
+        forget: plan.forget,
+        summary,
+        approval_reason: plan.approval_reason,
         needs_approval,
         discarded: false,
         made_at: Some(now),
     }
+}
+
+/// The counts of a plan in short.
+fn summary(plan: &PlanReport) -> String {
+    let counts = format!("+{} ~{} -{}", plan.add, plan.change, plan.destroy);
+    let others = PlanStatus::others(plan.import, plan.moved, plan.forget);
+    std::iter::once(counts).chain(others).collect::<Vec<_>>().join(", ")
 }
 
 fn drift(report: &Report, compared: bool, now: Timestamp) -> DriftStatus {
@@ -319,7 +331,15 @@ fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &Ter
         }
         (Action::Apply, Outcome::Applied) => {
             let summary = status.plan.as_ref().map(|plan| plan.summary.as_str()).unwrap_or_default();
-            Some(Note::normal("Applied", format!("Job {} applied {summary}.", run.job)))
+            let planned = report.plan.iter().flat_map(|plan| &plan.resources);
+            let forgotten = planned.filter(|resource| resource.action == "forget");
+            let forgotten: Vec<&str> = forgotten.map(|resource| resource.address.as_str()).take(5).collect();
+            let still = if forgotten.is_empty() {
+                String::new()
+            } else {
+                format!(" No longer in the state, and still there: {}.", forgotten.join(", "))
+            };
+            Some(Note::normal("Applied", format!("Job {} applied {summary}.{still}", run.job)))
         }
         _ => None,
     }

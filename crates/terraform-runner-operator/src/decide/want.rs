@@ -337,12 +337,7 @@ fn first_action(workspace: &TerraformWorkspace) -> Action {
 
 /// Whether a plan waits for a person, under the approval that is asked for now.
 fn waits(workspace: &TerraformWorkspace, plan: &PlanStatus) -> bool {
-    plan.needs_approval
-        && match workspace.spec.approval {
-            Approval::Auto => false,
-            Approval::Manual => true,
-            Approval::AutoUnlessDestroy => plan.destroy > 0,
-        }
+    plan.waits_under(workspace.spec.approval)
 }
 
 /// A plan waits: what did the person say?
@@ -358,8 +353,9 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Want {
     if annotation(workspace, APPROVE_ANNOTATION) == Some(&plan.id) {
         return Want::Run(Wish { action: Action::Apply, inputs: plan.inputs.clone(), plan: Some(plan.id.clone()) });
     }
+    let why = plan.approval_reason.map(|reason| format!(": {}", reason.words())).unwrap_or_default();
     let message = format!(
-        "Plan {} ({}) waits for approval. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.",
+        "Plan {} ({}) waits for approval{why}. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.",
         plan.id, plan.summary
     );
     Want::Nothing(Standing::new(WorkspacePhase::AwaitingApproval, Summary::reconciling("AwaitingApproval", message)))

@@ -50,7 +50,7 @@ pub struct Order {
     /// Apply this kept plan instead of making one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Keep a plan that destroys or replaces something for a person, instead of applying it. Of no meaning to a destroy.
+    /// Keep a plan that destroys, replaces or forgets something for a person, instead of applying it. Of no meaning to a destroy.
     #[serde(default)]
     pub stop_if_destroys: bool,
     /// What is known of the state.

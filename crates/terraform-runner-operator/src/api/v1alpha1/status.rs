@@ -7,6 +7,8 @@ use opcore::finalizer::TeardownRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::spec::Approval;
+
 /// What is known of a workspace. Nothing sensitive is in here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -229,8 +231,20 @@ pub struct PlanStatus {
     pub change: i64,
     /// How many it destroys.
     pub destroy: i64,
-    /// The three counts in short: `+2 ~0 -1`.
+    /// How many it takes into the state.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub import: i64,
+    /// How many have another address in the state from then on.
+    #[serde(default, rename = "move", skip_serializing_if = "is_none")]
+    pub moved: i64,
+    /// How many it takes out of the state, and leaves as they are.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub forget: i64,
+    /// The counts in short: `+2 ~0 -1`, and `+0 ~0 -0, 1 to forget`.
     pub summary: String,
+    /// What a person should look at before it is applied, if there is something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_reason: Option<ApprovalReason>,
     /// Whether it waits for a person.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_approval: bool,
@@ -240,6 +254,43 @@ pub struct PlanStatus {
     /// When it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_at: Option<Timestamp>,
+}
+
+impl PlanStatus {
+    /// What it does beside making, changing and destroying: `1 to import`, `2 to forget`.
+    pub fn others(import: i64, moved: i64, forget: i64) -> Vec<String> {
+        let all = [(import, "import"), (moved, "move"), (forget, "forget")];
+        all.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} to {what}")).collect()
+    }
+
+    /// Whether it waits for a person where this approval is asked for.
+    pub fn waits_under(&self, approval: Approval) -> bool {
+        self.needs_approval
+            && match approval {
+                Approval::Auto => false,
+                Approval::Manual => true,
+                Approval::AutoUnlessDestroy => self.destroy > 0 || self.approval_reason.is_some(),
+            }
+    }
+}
+
+/// Why a person should look at a plan before it is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalReason {
+    /// It destroys or replaces something.
+    Destroys,
+    /// It takes something out of the state that stays where it is, and that nobody looks after any more.
+    Forgets,
+}
+
+impl ApprovalReason {
+    /// In a clause of which the plan is the subject.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Destroys => "it destroys or replaces something",
+            Self::Forgets => "it takes something out of the state that stays where it is",
+        }
+    }
 }
 
 /// What was applied in full.
@@ -280,7 +331,7 @@ impl DriftStatus {
 pub struct ChangedResource {
     /// Its address in the configuration.
     pub address: String,
-    /// What: `create`, `update`, `delete`, `replace`.
+    /// What: `create`, `update`, `delete`, `replace`, `import`, `move`, `forget`.
     pub action: String,
 }
 
@@ -423,6 +474,11 @@ impl Handled {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_none(count: &i64) -> bool {
+    *count == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

@@ -1,5 +1,6 @@
 //! A workspace's way, pass by pass, with what a cluster would answer written down.
 
+mod holding;
 mod interfering;
 mod recovering;
 

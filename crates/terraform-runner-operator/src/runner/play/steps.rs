@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use tokio::time::Instant;
 
 use super::{Play, READ_WITHIN, args};
-use crate::api::v1alpha1::{Action, ChangedResource, Outcome, Severity};
+use crate::api::v1alpha1::{Action, ApprovalReason, ChangedResource, Outcome, Severity};
 use crate::run::bundle::Bundle;
 use crate::run::bundle::ERRORED;
 use crate::run::names::hash_bytes;
@@ -52,7 +52,7 @@ impl Play {
                 }
                 let waits = match self.order.action {
                     Action::Plan => true,
-                    Action::Apply => self.order.stop_if_destroys && heard.destroys(),
+                    Action::Apply => self.order.stop_if_destroys && approval_reason(&heard).is_some(),
                     // It is there to destroy.
                     Action::Check | Action::Destroy => false,
                 };
@@ -172,6 +172,10 @@ impl Play {
             add: counts.add,
             change: counts.change,
             destroy: counts.remove,
+            import: counts.import,
+            moved: heard.moved,
+            forget: heard.forgets(),
+            approval_reason: approval_reason(&heard),
             resources: first(&heard.planned),
         });
         Ok((ended.code() == Some(CHANGES), heard))
@@ -281,6 +285,12 @@ impl Play {
         self.report.stage = Stage::Done;
         Ok(())
     }
+}
+
+/// Why a person should look at a plan.
+fn approval_reason(heard: &Heard) -> Option<ApprovalReason> {
+    let destroys = heard.destroys().then_some(ApprovalReason::Destroys);
+    destroys.or_else(|| (heard.forgets() > 0).then_some(ApprovalReason::Forgets))
 }
 
 /// What differs from the state.
