@@ -211,6 +211,9 @@ fn reported(
         keep_adopted(&run, status);
     }
     let note = note(workspace, &run, report, status);
+    // A destroy is tried again all the same: nobody could change its inputs.
+    let lasting = report.lasting && outcome == Outcome::Failed && run.action != Action::Destroy;
+    let run = Run { lasting, ..run };
     finish(run, outcome, report.stages(), status, now);
     note
 }
@@ -245,7 +248,8 @@ fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut Terra
         let pause = RETRY_AFTER.scaled(2f64.powi(status.failures.min(16))).min(LONGEST_RETRY);
         status.failures = status.failures.saturating_add(1);
         // A plan that no longer fits is made anew at once.
-        status.retry_at = Some(if outcome == Outcome::Stale { now } else { pause.after(now) });
+        let at = if outcome == Outcome::Stale { now } else { pause.after(now) };
+        status.retry_at = Some(at).filter(|_| !run.lasting);
     }
     status.run = Some(run);
     status.history.insert(0, record);

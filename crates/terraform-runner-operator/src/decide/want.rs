@@ -110,6 +110,12 @@ pub(super) fn is_repeated_anew(status: &TerraformWorkspaceStatus, inputs: &str) 
     status.run.as_ref().filter(failed).is_some_and(|run| run.anew && run.inputs == inputs)
 }
 
+/// Whether a run with these inputs repeats one that failed by itself, and that nobody has looked at since.
+pub(super) fn repeats_failure(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
+    let failed = |run: &&Run| run.repeats || matches!(run.outcome, Some(Outcome::Failed | Outcome::TimedOut));
+    status.failures > 0 && status.run.as_ref().filter(failed).is_some_and(|run| run.inputs == inputs)
+}
+
 pub(super) fn annotation<'a>(workspace: &'a TerraformWorkspace, key: &str) -> Option<&'a str> {
     workspace.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty())
 }
@@ -205,6 +211,10 @@ pub(super) fn want(
     let failed = status.failures > 0 && status.run.as_ref().is_some_and(|run| run.inputs == *inputs);
     if let Some(at) = status.retry_at.filter(|at| failed && *at > now) {
         return Want::Nothing(failure(status).until(Some(at)));
+    }
+    let same_spec = |run: &&Run| run.generation == workspace.metadata.generation;
+    if failed && status.run.as_ref().filter(same_spec).is_some_and(|run| run.lasting) {
+        return Want::Nothing(failure(status));
     }
     if let Some(plan) = waiting {
         return of_person(workspace, plan);
@@ -397,6 +407,10 @@ pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Standing {
     };
     if status.retry_at.is_some() {
         message = format!("{message} It is tried again.");
+    } else if status.run.as_ref().is_some_and(|run| run.lasting) {
+        message = format!(
+            "{message} It would fail again, and is not tried before the spec or the inputs change, or someone asks for it: opctl tf replan."
+        );
     }
     Standing::new(WorkspacePhase::Failed, Summary::stalled(reason, message))
 }

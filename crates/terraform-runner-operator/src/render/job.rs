@@ -82,6 +82,7 @@ fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
         stop_if_destroys: run.action == Action::Apply
             && run.plan.is_none()
             && workspace.spec.approval != Approval::Auto,
+        stop_if_tainted: run.action == Action::Apply && run.plan.is_none() && run.repeats,
         state: StateOrder {
             adopts: run.adopts.is_some(),
             // A destroy works from what was applied, wherever the spec says by now that the state should be.
@@ -352,6 +353,19 @@ mod tests {
             assert!(!stops(action), "{action:?}");
         }
         assert!(!order_of(&pod_of(&workspace(&json!({})), Action::Apply, "hash", 1)).stop_if_destroys);
+    }
+
+    #[test]
+    fn a_repetition_stops_at_a_plan_that_makes_anew_what_was_left_half_made() {
+        let stops = |action: &str, plan: Option<&str>, repeats: bool| {
+            let run = json!({
+                "number": 1, "job": "job", "action": action, "inputs": "hash", "startedAt": jiff::Timestamp::UNIX_EPOCH,
+                "plan": plan, "repeats": repeats,
+            });
+            order(&workspace(&json!({})), &serde_json::from_value(run).unwrap()).stop_if_tainted
+        };
+        assert!(stops("Apply", None, true));
+        assert!(!stops("Apply", None, false) && !stops("Apply", Some("plan"), true) && !stops("Destroy", None, true));
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub struct Order {
     /// Keep a plan that destroys, replaces or forgets something for a person, instead of applying it. Of no meaning to a destroy.
     #[serde(default)]
     pub stop_if_destroys: bool,
+    /// Keep a plan for a person that makes anew what an apply that failed left in doubt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stop_if_tainted: bool,
     /// What is known of the state.
     #[serde(default)]
     pub state: StateOrder,

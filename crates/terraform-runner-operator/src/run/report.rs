@@ -36,6 +36,9 @@ pub struct Report {
     /// The plan, when one was made or applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
+    /// Whether it failed in a way in which the same inputs fail each time.
+    #[serde(default)]
+    pub lasting: bool,
     /// What differs between reality and the state.
     #[serde(default)]
     pub drift: DriftReport,

@@ -121,6 +121,7 @@ impl Action {
 }
 
 /// A run: one Job.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
@@ -148,6 +149,14 @@ pub struct Run {
     /// Whether there must be a state: something was applied, and nobody asked to go on without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_state: bool,
+    /// Whether it repeats a run that failed with the same inputs: what that left half made is not made anew without a
+    /// person.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeats: bool,
+    /// Whether it failed in a way in which the same inputs fail each time: it is not repeated before they change, or someone
+    /// asks for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lasting: bool,
     /// The inputs with which an apply had begun before it, if one had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_inputs: Option<String>,
@@ -267,7 +276,7 @@ impl PlanStatus {
     pub fn waits_under(&self, approval: Approval) -> bool {
         self.needs_approval
             && match approval {
-                Approval::Auto => false,
+                Approval::Auto => self.approval_reason == Some(ApprovalReason::ReplacesTainted),
                 Approval::Manual => true,
                 Approval::AutoUnlessDestroy => self.destroy > 0 || self.approval_reason.is_some(),
             }
@@ -281,6 +290,8 @@ pub enum ApprovalReason {
     Destroys,
     /// It takes something out of the state that stays where it is, and that nobody looks after any more.
     Forgets,
+    /// It destroys and makes anew what an apply that failed left half made, and the last one failed as well.
+    ReplacesTainted,
 }
 
 impl ApprovalReason {
@@ -289,6 +300,7 @@ impl ApprovalReason {
         match self {
             Self::Destroys => "it destroys or replaces something",
             Self::Forgets => "it takes something out of the state that stays where it is",
+            Self::ReplacesTainted => "it destroys and makes anew what the apply that failed left half made",
         }
     }
 }
@@ -400,6 +412,13 @@ pub struct Diagnostic {
     /// The file it is about, with the line: `main.tf:12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+}
+
+impl Diagnostic {
+    /// Whether it tells of a `check` block whose assertion does not hold.
+    pub fn is_failed_check(&self) -> bool {
+        self.severity == Severity::Warning && self.summary == "Check block assertion failed"
+    }
 }
 
 /// How bad something is.

@@ -162,6 +162,7 @@ impl Play {
             inputs: run.inputs,
             outcome,
             stage,
+            lasting: false,
             plan: Some(PlanReport { id: format!("plan-{}", run.number), serial: 1, add: 2, ..PlanReport::default() }),
             drift: DriftReport::default(),
             diagnostics: Vec::new(),

@@ -47,12 +47,18 @@ impl Play {
             _ if self.order.plan.is_some() => self.fetch(layout).await?,
             _ => {
                 let (changes, heard) = self.plan(layout, engine, is_managed).await?;
+                if self.order.action != Action::Destroy {
+                    self.check_variables(bundle, layout, engine, &heard).await?;
+                }
                 if !changes {
                     return self.unchanged(&heard, layout, engine, is_managed).await;
                 }
                 let waits = match self.order.action {
                     Action::Plan => true,
-                    Action::Apply => self.order.stop_if_destroys && approval_reason(&heard).is_some(),
+                    Action::Apply => match self.approval_reason(&heard) {
+                        Some(ApprovalReason::ReplacesTainted) => true,
+                        reason => self.order.stop_if_destroys && reason.is_some(),
+                    },
                     // It is there to destroy.
                     Action::Check | Action::Destroy => false,
                 };
@@ -175,10 +181,19 @@ impl Play {
             import: counts.import,
             moved: heard.moved,
             forget: heard.forgets(),
-            approval_reason: approval_reason(&heard),
+            approval_reason: self.approval_reason(&heard),
             resources: first(&heard.planned),
         });
         Ok((ended.code() == Some(CHANGES), heard))
+    }
+
+    /// Why a person should look at a plan.
+    fn approval_reason(&self, heard: &Heard) -> Option<ApprovalReason> {
+        if self.order.stop_if_tainted && !heard.tainted.is_empty() {
+            return Some(ApprovalReason::ReplacesTainted);
+        }
+        let destroys = heard.destroys().then_some(ApprovalReason::Destroys);
+        destroys.or_else(|| (heard.forgets() > 0).then_some(ApprovalReason::Forgets))
     }
 
     /// There is nothing to change. But the state may tell of what is there no more, or not as it says: the plan has looked,
@@ -256,6 +271,8 @@ impl Play {
     }
 
     async fn apply(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
+        // What failed before the apply may hold after it, and is asked again.
+        self.report.diagnostics.retain(|said| !said.is_failed_check());
         let mut words = args(["apply", "-input=false", "-json"]);
         words.push(layout.plan.clone().into());
         let until = Instant::now() + self.order.apply_within.as_duration();
@@ -285,12 +302,6 @@ impl Play {
         self.report.stage = Stage::Done;
         Ok(())
     }
-}
-
-/// Why a person should look at a plan.
-fn approval_reason(heard: &Heard) -> Option<ApprovalReason> {
-    let destroys = heard.destroys().then_some(ApprovalReason::Destroys);
-    destroys.or_else(|| (heard.forgets() > 0).then_some(ApprovalReason::Forgets))
 }
 
 /// What differs from the state.
