@@ -18,7 +18,7 @@ use opcore::queue::Key;
 use opcore::{Context, Decision, Error, Operator, lock};
 use tokio::sync::OnceCell;
 
-use crate::api::v1alpha1::{Action, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
+use crate::api::v1alpha1::{Action, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL, WorkspacePhase};
 use crate::decide::{class, decide, refused, wants_turn};
 use crate::measures::Measures;
 use crate::observe::{self, Seen};
@@ -243,6 +243,10 @@ impl Operator for Workspaces {
             *status = workspace.status.clone().unwrap_or_default();
         } else if let Some(refusal) = refusal.filter(|_| !has_job(status, done)) {
             refused(status, refusal, now);
+        }
+        if done.refusal().is_some() && status.phase == WorkspacePhase::Ready {
+            // The conditions will tell of what was refused: nobody is to read beside it that all is well.
+            status.phase = WorkspacePhase::Failed;
         }
         if let Some(measures) = &self.measures {
             measures.show(&key, workspace.status.as_ref(), status, now);

@@ -154,6 +154,7 @@ fn begin(
     }
     let asked = want::is_asked_anew(workspace, status);
     let anew = asked || want::is_repeated_anew(status, &wish.inputs);
+    let upgrade = wish.makes_a_plan() && want::upgrades(workspace, status, &wish.inputs);
     let repeats = !asked && want::repeats_failure(status, &wish.inputs);
     status.run = Some(Run {
         number,
@@ -166,6 +167,7 @@ fn begin(
         anew,
         // An approved plan was made with what there was, and Terraform compares.
         expects_state: status.last_applied.is_some() && status.begun_inputs.is_some() && wish.plan.is_none() && !anew,
+        upgrade,
         repeats,
         lasting: false,
         previous_inputs: status.begun_inputs.clone(),
@@ -187,6 +189,9 @@ fn begin(
     }
     (status.retry_at, status.lock) = (None, None);
     status.handled.replan = want::replan(workspace).map(str::to_owned);
+    if wish.makes_a_plan() {
+        status.handled.upgrade = want::upgrade(workspace).map(str::to_owned);
+    }
 }
 
 /// Whether the run that is under way is of a spec, or of inputs, that nobody wants any more.

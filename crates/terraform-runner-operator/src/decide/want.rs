@@ -7,7 +7,8 @@ use opcore::duration::Span;
 
 use crate::api::v1alpha1::{
     APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, Diagnostic, DriftAction, Outcome, PlanStatus,
-    REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+    REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus,
+    UPGRADE_ANNOTATION, WorkspacePhase,
 };
 use crate::observe::{PodSeen, Seen};
 use crate::render::{self, Adopted, Problem};
@@ -102,6 +103,25 @@ pub(super) fn replan(workspace: &TerraformWorkspace) -> Option<&str> {
 /// Whether a person asks for a new plan that was not made yet.
 pub(super) fn is_asked_anew(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
     replan(workspace).is_some_and(|token| status.handled.replan.as_deref() != Some(token))
+}
+
+/// The request for newer versions of providers, if there is one.
+pub(super) fn upgrade(workspace: &TerraformWorkspace) -> Option<&str> {
+    annotation(workspace, UPGRADE_ANNOTATION)
+}
+
+/// Whether a person asks for newer versions of providers that were not taken yet.
+fn is_asked_to_upgrade(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
+    upgrade(workspace).is_some_and(|token| status.handled.upgrade.as_deref() != Some(token))
+}
+
+/// Whether a run takes newer versions of providers: it is asked for, or the one that was asked for did not get far enough to
+/// tell whether they do. One that failed with them is repeated without.
+pub(super) fn upgrades(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
+    let held_up =
+        |run: &&Run| run.upgrade && matches!(run.outcome, Some(Outcome::Interrupted | Outcome::Lost | Outcome::Locked));
+    is_asked_to_upgrade(workspace, status)
+        || status.run.as_ref().filter(held_up).is_some_and(|run| run.inputs == inputs)
 }
 
 /// Whether a run that a person asked for failed, and is to be repeated: who asked for the one asked for the other.
@@ -207,6 +227,9 @@ pub(super) fn want(
     let missing = moved.or_else(|| state_is_gone(workspace, seen, status));
     if let Some(standing) = missing.filter(|_| !is_repeated_anew(status, inputs)) {
         return Want::Nothing(standing);
+    }
+    if is_asked_to_upgrade(workspace, status) {
+        return from_scratch();
     }
     let failed = status.failures > 0 && status.run.as_ref().is_some_and(|run| run.inputs == *inputs);
     if let Some(at) = status.retry_at.filter(|at| failed && *at > now) {
@@ -363,9 +386,12 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Want {
     if annotation(workspace, APPROVE_ANNOTATION) == Some(&plan.id) {
         return Want::Run(Wish { action: Action::Apply, inputs: plan.inputs.clone(), plan: Some(plan.id.clone()) });
     }
+    let other = annotation(workspace, APPROVE_ANNOTATION);
+    let other =
+        other.map(|id| format!(" The approval that is there is of {id}, and not of this plan.")).unwrap_or_default();
     let why = plan.approval_reason.map(|reason| format!(": {}", reason.words())).unwrap_or_default();
     let message = format!(
-        "Plan {} ({}) waits for approval{why}. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.",
+        "Plan {} ({}) waits for approval{why}. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.{other}",
         plan.id, plan.summary
     );
     Want::Nothing(Standing::new(WorkspacePhase::AwaitingApproval, Summary::reconciling("AwaitingApproval", message)))

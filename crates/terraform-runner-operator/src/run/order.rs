@@ -56,6 +56,9 @@ pub struct Order {
     /// Keep a plan for a person that makes anew what an apply that failed left in doubt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stop_if_tainted: bool,
+    /// Take the newest versions of providers that the module allows, instead of those that are kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub upgrade: bool,
     /// What is known of the state.
     #[serde(default)]
     pub state: StateOrder,

@@ -236,6 +236,7 @@ impl Pod<'_> {
             plan: None,
             stop_if_destroys: false,
             stop_if_tainted: false,
+            upgrade: false,
             state: StateOrder { same_place: true, ..StateOrder::default() },
             plan_within: Span::from_secs(60),
             apply_within: Span::from_secs(60),

@@ -18,6 +18,7 @@ with_both_engines!(
     what_the_module_changes_each_time_is_not_called_drift,
     drift_that_no_plan_would_change_is_taken_into_the_state,
     what_vanished_outside_is_no_longer_left_after_a_destroy,
+    a_check_block_that_fails_is_told_by_what_holds_in_the_end,
     what_was_only_read_is_nothing_that_a_destroy_leaves,
     a_backend_of_its_own_is_used_as_it_is_told,
 );
@@ -224,6 +225,41 @@ async fn what_vanished_outside_is_no_longer_left_after_a_destroy(engine: Binary)
         let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
         assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
         assert_eq!(report.diagnostics, []);
+    }
+}
+
+async fn a_check_block_that_fails_is_told_by_what_holds_in_the_end(engine: Binary) {
+    let workspace = workspace_of(engine, "checks").await;
+    let text = r#"
+variable "file" {}
+
+resource "local_file" "it" {
+  filename = var.file
+  content  = "a"
+}
+
+check "it" {
+  assert {
+    condition     = fileexists(var.file)
+    error_message = "There is no file."
+  }
+}
+
+check "wrong" {
+  assert {
+    condition     = 1 == 2
+    error_message = "One is not two."
+  }
+}
+"#;
+    let bundle = module(text, [("file".to_owned(), json!(workspace.dir.path().join("file")))].into());
+    for (number, action) in [(1, Action::Apply), (2, Action::Check), (3, Action::Apply)] {
+        let pod = workspace.pod(number);
+        let (_, report) = pod.play(&pod.order(action, &bundle), &bundle).await;
+        assert!(report.outcome.is_good(), "{:?}", report.diagnostics);
+        let failed: Vec<_> = report.diagnostics.iter().filter(|said| said.is_failed_check()).collect();
+        assert_eq!(failed.len(), 1, "the other holds as soon as the file is there: {:?}", report.diagnostics);
+        assert_eq!(failed[0].detail.as_deref(), Some("One is not two."));
     }
 }
 

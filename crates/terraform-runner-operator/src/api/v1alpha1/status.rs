@@ -33,6 +33,9 @@ pub struct TerraformWorkspaceStatus {
     /// What the last comparison with reality found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftStatus>,
+    /// What the `check` blocks of the module found wrong when reality was last looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_checks: Vec<Diagnostic>,
     /// The outputs, without their values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputStatus>,
@@ -149,6 +152,9 @@ pub struct Run {
     /// Whether there must be a state: something was applied, and nobody asked to go on without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_state: bool,
+    /// Whether it takes the newest versions of providers that the module allows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub upgrade: bool,
     /// Whether it repeats a run that failed with the same inputs: what that left half made is not made anew without a
     /// person.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -484,6 +490,9 @@ pub struct Handled {
     /// The last request for a new plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replan: Option<String>,
+    /// The last request for newer versions of providers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<String>,
     /// The last request to take a lock away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlock: Option<String>,

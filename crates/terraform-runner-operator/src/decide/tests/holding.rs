@@ -1,11 +1,11 @@
 //! What waits for a person, and what is not repeated without one.
 
 use opcore::act::{Refusal, RefusalReason};
-use opcore::conditions::{STALLED, is_true};
+use opcore::conditions::{STALLED, find, is_true};
 use serde_json::json;
 
 use super::Play;
-use crate::api::v1alpha1::{Action, ApprovalReason, ChangedResource, Outcome, WorkspacePhase};
+use crate::api::v1alpha1::{Action, ApprovalReason, ChangedResource, Diagnostic, Outcome, Severity, WorkspacePhase};
 use crate::decide::refused;
 use crate::run::report::{Report, Stage};
 
@@ -98,6 +98,58 @@ fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
     play = play.with("variables", json!({ "size": 3 }));
     play.settle();
     assert!(!play.run().repeats);
+}
+
+#[test]
+fn a_check_block_that_fails_is_told_once_and_in_a_condition_as_long_as_it_does() {
+    let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
+    let failed = || Diagnostic {
+        severity: Severity::Warning,
+        summary: "Check block assertion failed".to_owned(),
+        detail: Some("The page is down".to_owned()),
+        at: Some("main.tf:9".to_owned()),
+        ..Diagnostic::default()
+    };
+    let condition = |play: &Play| {
+        let conditions = play.workspace.status.as_ref().unwrap().conditions.clone();
+        find(&conditions, "ChecksFailed").map(|condition| condition.message.clone())
+    };
+    for (expected, fails) in [(1, true), (0, true), (0, false)] {
+        play.wait(12 * 60).settle();
+        assert_eq!(play.run().action, Action::Check);
+        play.ends(Outcome::Checked, |report| report.diagnostics = fails.then(failed).into_iter().collect());
+        let told: Vec<_> = play.decide().notes.into_iter().filter(|note| note.reason == "CheckFailed").collect();
+        assert_eq!(told.len(), expected, "{told:?}");
+        play.settle();
+        assert_eq!(play.phase(), WorkspacePhase::Ready, "it is applied all the same");
+        let expected = fails.then(|| "Check block assertion failed (main.tf:9): The page is down.".to_owned());
+        assert_eq!(condition(&play), expected);
+    }
+}
+
+#[test]
+fn newer_providers_are_taken_once_when_someone_asks_and_not_again_when_they_fail() {
+    let mut play = Play::simple().applied();
+    play.annotate("infra.opr8r/upgrade", "now").settle();
+    assert_eq!((play.run().number, play.run().action, play.run().upgrade), (2, Action::Apply, true));
+    assert!(play.run().expects_state, "whoever asks for it does not ask for everything to be made anew");
+    play.ends(Outcome::Interrupted, |_| {}).settle();
+    play.wait(3600).settle();
+    assert!(play.run().upgrade, "it was not tried yet");
+    play.ends(Outcome::Failed, |report| report.lasting = true).settle();
+    play.wait(3600).settle();
+    assert_eq!((play.run().number, play.run().upgrade), (4, false), "the old ones may do");
+    play.ends(Outcome::Unchanged, |_| {}).settle();
+    assert_eq!((play.run().number, play.phase()), (4, WorkspacePhase::Ready));
+    // A plan that waits is made anew.
+    let mut play = Play::simple().with("approval", json!("Manual"));
+    play.settle();
+    play.ends(Outcome::Planned, |_| {}).settle();
+    play.annotate("infra.opr8r/upgrade", "now").settle();
+    assert_eq!((play.run().number, play.run().action, play.run().upgrade), (2, Action::Plan, true));
+    play.ends(Outcome::Planned, |_| {}).settle();
+    play.annotate("infra.opr8r/approve", "plan-2").settle();
+    assert_eq!((play.run().number, play.run().upgrade), (3, false), "it is applied by what it was made with");
 }
 
 #[test]

@@ -281,6 +281,7 @@ fn a_plan_waits_for_a_person_who_approves_exactly_that_plan() {
     );
     play.annotate("infra.opr8r/approve", "plan-0").settle();
     assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval, "that was another plan");
+    assert!(play.message().contains("is of plan-0, and not of this plan"), "{}", play.message());
     play.annotate("infra.opr8r/approve", "plan-1").settle();
     assert_eq!((play.run().action, play.run().plan.as_deref()), (Action::Apply, Some("plan-1")));
     play.ends(Outcome::Applied, |_| {}).settle();

@@ -14,6 +14,7 @@ use crate::run::names::hash_bytes;
 use crate::run::report::{DriftReport, NAMED_RESOURCES, OutputValues, PlanReport, Stage, is_key};
 use crate::runner::engine::{Engine, Listen};
 use crate::runner::layout::{Layout, put};
+use crate::runner::providers::{self, LOCKFILE};
 use crate::runner::stream::Heard;
 use crate::runner::wire::PlanFiling;
 use crate::store::places::Facts;
@@ -33,7 +34,7 @@ impl Play {
         layout: &Layout,
         engine: &Engine,
     ) -> Result<Outcome, Outcome> {
-        self.init(layout, engine).await?;
+        let versions = self.init(bundle, layout, engine).await?;
         let is_managed = bundle.backend.is_none();
         if !is_managed && self.order.state.same_place && self.order.action != Action::Check {
             self.push_rescued(layout, engine).await?;
@@ -49,6 +50,7 @@ impl Play {
                 let (changes, heard) = self.plan(layout, engine, is_managed).await?;
                 if self.order.action != Action::Destroy {
                     self.check_variables(bundle, layout, engine, &heard).await?;
+                    self.keep_versions(bundle, layout, versions.as_deref()).await?;
                 }
                 if !changes {
                     return self.unchanged(&heard, layout, engine, is_managed).await;
@@ -115,7 +117,43 @@ impl Play {
         if pushed { Ok(()) } else { Err(self.fail("A state that was rescued is not taken by its backend", "")) }
     }
 
-    async fn init(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
+    /// Fetches providers and modules. Answers the versions of providers that were kept, if they were to be used.
+    async fn init(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine) -> Result<Option<String>, Outcome> {
+        let kept = self.kept_versions(bundle).await?;
+        let file = layout.module.join(LOCKFILE);
+        let unwritten = "The versions of providers cannot be written";
+        if let Some(kept) = &kept {
+            put(&file, providers::reused(kept).as_bytes()).map_err(|error| self.fail(unwritten, &error.to_string()))?;
+        }
+        let before = self.report.diagnostics.len();
+        let failed = match self.init_once(layout, engine).await {
+            Ok(()) => return Ok(kept),
+            Err(failed) => failed,
+        };
+        let said = self.report.diagnostics.get(before..).unwrap_or_default();
+        let of_providers = failed == Outcome::Failed && said.iter().any(|said| said.summary.contains("provider"));
+        let others = kept.as_deref().filter(|_| of_providers).and_then(providers::of_registries);
+        let (Some(kept), Some(others)) = (kept, others) else { return Err(failed) };
+        // The image may be another one by now, and have other versions of what it brings along.
+        let first = self.report.diagnostics.split_off(before);
+        let _ = std::fs::remove_file(&file);
+        put(&file, others.as_bytes()).map_err(|error| self.fail(unwritten, &error.to_string()))?;
+        if let Err(again) = self.init_once(layout, engine).await {
+            self.report.diagnostics.truncate(before);
+            self.report.diagnostics.extend(first);
+            return Err(again);
+        }
+        self.report.lasting = false;
+        let now = std::fs::read_to_string(&file).unwrap_or_default();
+        let changed = providers::changed(&kept, &now);
+        if !changed.is_empty() {
+            let detail = format!("The image has no longer what was used before. It is now {}.", changed.join(", "));
+            self.say(Severity::Warning, "Other versions of providers are used", Some(&detail));
+        }
+        Ok(Some(kept))
+    }
+
+    async fn init_once(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
         let mut words = args(["init", "-input=false", "-json"]);
         if let Some(file) = &layout.backend {
             let mut option = OsString::from("-backend-config=");
@@ -123,6 +161,26 @@ impl Play {
             words.push(option);
         }
         self.call(engine, Stage::Init, words, self.planned_by(), &[0]).await.map(drop)
+    }
+
+    /// The versions of providers that are to be used again. A module may say itself what it wants.
+    async fn kept_versions(&mut self, bundle: &Bundle) -> Result<Option<String>, Outcome> {
+        if bundle.files.contains_key(LOCKFILE) || self.order.upgrade {
+            return Ok(None);
+        }
+        let kept = self.store.lockfile().await;
+        let kept = kept.map_err(|why| self.fail("The versions of providers cannot be read", &why.to_string()))?;
+        Ok(kept.map(|kept| String::from_utf8_lossy(&kept).into_owned()))
+    }
+
+    /// Keeps the versions of providers with which a plan could be made.
+    async fn keep_versions(&mut self, bundle: &Bundle, layout: &Layout, kept: Option<&str>) -> Result<(), Outcome> {
+        let Ok(used) = std::fs::read(layout.module.join(LOCKFILE)) else { return Ok(()) };
+        if bundle.files.contains_key(LOCKFILE) || kept.map(str::as_bytes) == Some(&used) {
+            return Ok(());
+        }
+        let kept = self.store.keep_lockfile(used).await;
+        kept.map_err(|why| self.fail("The versions of providers cannot be kept", &why.to_string()))
     }
 
     /// Compares reality with the state. Nothing is written, so no lock is needed.
