@@ -18,7 +18,9 @@ use opcore::queue::Key;
 use opcore::{Admission, Context, DecisionOf, Error, ObjectId, Operator, lock};
 use tokio::sync::OnceCell;
 
-use crate::api::v1alpha1::{Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
+use crate::api::v1alpha1::{
+    Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL, WorkspacePhase,
+};
 use crate::decide::{Turn, keep_applied, refused, tear_down};
 use crate::measures::Measures;
 use crate::observe::{self, Seen};
@@ -274,6 +276,10 @@ impl Operator for Workspaces {
             for next in self.slots.give_back(&key) {
                 self.wake(&next);
             }
+        }
+        if done.refusal().is_some() && status.phase == WorkspacePhase::Ready {
+            // The conditions will tell of what was refused: nobody is to read beside it that all is well.
+            status.phase = WorkspacePhase::Failed;
         }
     }
 

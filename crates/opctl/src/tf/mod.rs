@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Discard(verbs::Decide),
     /// Ask for a new plan, whatever was decided about the last one
     Replan(verbs::Flags),
+    /// Ask for a plan with the newest versions of providers that the module allows
+    Upgrade(verbs::Flags),
     /// Take the lock of the state away from whoever holds it
     Unlock(unlock::Flags),
     /// Print outputs; sensitive ones only where they are asked for
@@ -100,6 +102,7 @@ pub(crate) async fn run(command: Command, connection: &Connection) -> anyhow::Re
         Command::Approve(flags) => verbs::approve(&flags.which.workspaces(connection).await?, &flags).await,
         Command::Discard(flags) => verbs::discard(&flags.which.workspaces(connection).await?, &flags).await,
         Command::Replan(flags) => verbs::replan(&flags.which.workspaces(connection).await?, &flags).await,
+        Command::Upgrade(flags) => verbs::upgrade(&flags.which.workspaces(connection).await?, &flags).await,
         Command::Unlock(flags) => Box::pin(unlock::unlock(&flags.which.workspaces(connection).await?, &flags)).await,
         Command::Outputs(flags) => outputs::outputs(&flags.which.workspaces(connection).await?, &flags).await,
         Command::Logs(flags) => Box::pin(logs::logs(&flags.which.workspaces(connection).await?, &flags)).await,

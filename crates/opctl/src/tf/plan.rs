@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 use terraform_runner_operator::api::v1alpha1::{
-    APPROVE_ANNOTATION, Action, Approval, ChangedResource, Outcome, PlanStatus, TerraformWorkspace,
+    APPROVE_ANNOTATION, Action, ChangedResource, Outcome, PlanStatus, TerraformWorkspace,
 };
 use terraform_runner_operator::store::plan::{self, KeptPlan};
 use terraform_runner_operator::store::state;
@@ -151,7 +151,7 @@ pub(super) fn standing(
             let applied = status.last_applied.as_ref().is_some_and(|applied| applied.hash == inputs);
             return if applied { Standing::Applied } else { Standing::Spent(Outcome::Failed) };
         }
-        Some(plan) if !waits_under(workspace.spec.approval, plan) => {
+        Some(plan) if !plan.waits_under(workspace.spec.approval) => {
             return void("spec.approval does not ask for a person any more".to_owned());
         }
         Some(_) => {}
@@ -181,18 +181,10 @@ pub(super) fn standing_of(workspace: &TerraformWorkspace, plan: &PlanStatus) -> 
     standing(workspace, &plan.id, &plan.inputs, plan.serial, state.map(|state| state.serial))
 }
 
-/// Whether a plan waits for a person under this approval.
-fn waits_under(approval: Approval, plan: &PlanStatus) -> bool {
-    match approval {
-        Approval::Auto => false,
-        Approval::Manual => true,
-        Approval::AutoUnlessDestroy => plan.destroy > 0,
-    }
-}
-
 pub(super) fn head(workspace: &TerraformWorkspace, kept: &KeptPlan, standing: &Standing, view: &View) -> Vec<String> {
     let (name, report, paint) = (workspace.name_any(), &kept.report, view.paint);
-    let counts = counts(report.add, report.change, report.destroy, paint);
+    let counts =
+        counts([report.add, report.change, report.destroy], [report.import, report.moved, report.forget], paint);
     let mut lines = vec![
         format!("Plan {} of TerraformWorkspace {name}   {}", paint.strong(&report.id), standing.words(paint)),
         format!("{counts}, made {} by Job {} from state serial {}", ago(kept.time, view.now), kept.run, report.serial),
@@ -210,13 +202,16 @@ pub(super) fn head(workspace: &TerraformWorkspace, kept: &KeptPlan, standing: &S
 }
 
 /// The counts of a plan, in their colours.
-pub(super) fn counts(add: i64, change: i64, destroy: i64, paint: Paint) -> String {
+pub(super) fn counts([add, change, destroy]: [i64; 3], [import, moved, forget]: [i64; 3], paint: Paint) -> String {
     let part = |sign: char, count: i64, colour: fn(Paint, String) -> String| {
         let text = format!("{sign}{count}");
         if count == 0 { text } else { colour(paint, text) }
     };
     let parts = [part('+', add, Paint::good), part('~', change, Paint::odd), part('-', destroy, Paint::bad)];
-    parts.join(" ")
+    // What is forgotten stays where it is, and nobody looks after it.
+    let others = PlanStatus::others(import, moved, 0).into_iter().map(|text| paint.odd(text));
+    let forgotten = PlanStatus::others(0, 0, forget).into_iter().map(|text| paint.bad(text));
+    std::iter::once(parts.join(" ")).chain(others).chain(forgotten).collect::<Vec<_>>().join(", ")
 }
 
 /// The lines of a plan in the colours of what they do.
@@ -226,7 +221,7 @@ pub(super) fn coloured(text: &str, paint: Paint) -> Vec<String> {
         let sign = words.split(' ').next().unwrap_or_default();
         match sign {
             "+" => paint.good(line),
-            "-" | "-/+" | "+/-" => paint.bad(line),
+            "-" | "-/+" | "+/-" | "." | "./+" | "+/." => paint.bad(line),
             "~" => paint.odd(line),
             "<=" => paint.busy(line),
             "#" | "Plan:" => paint.strong(line),
@@ -248,6 +243,10 @@ struct Shown<'a> {
     add: i64,
     change: i64,
     destroy: i64,
+    import: i64,
+    #[serde(rename = "move")]
+    moved: i64,
+    forget: i64,
     resources: &'a [ChangedResource],
     serial: i64,
     run: &'a str,
@@ -267,6 +266,9 @@ impl<'a> Shown<'a> {
             add: report.add,
             change: report.change,
             destroy: report.destroy,
+            import: report.import,
+            moved: report.moved,
+            forget: report.forget,
             resources: &report.resources,
             serial: report.serial,
             run: &kept.run,

@@ -152,7 +152,7 @@ fn plan_fact(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, 
     let (name, paint, hint) = (workspace.name_any(), view.paint, &view.hint);
     let standing = standing_of(workspace, plan);
     let made = plan.made_at.map(|at| format!(", made {}", ago(at, view.now))).unwrap_or_default();
-    let counts = counts(plan.add, plan.change, plan.destroy, paint);
+    let counts = counts([plan.add, plan.change, plan.destroy], [plan.import, plan.moved, plan.forget], paint);
     let words = format!("{}, {counts}{made}: {}", plan.id, standing.words(paint));
     let below = match standing {
         Standing::Waits => vec![

@@ -110,6 +110,17 @@ fn a_run_under_way_a_lock_and_a_changed_spec_are_told() {
 }
 
 #[test]
+fn what_a_plan_forgets_imports_and_moves_is_shown_beside_its_counts() {
+    let mut kept = kept();
+    (kept.report.forget, kept.report.import, kept.report.moved) = (2, 1, 1);
+    let lines = head(&network(Some(AWAITING)), &kept, &Standing::Waits, &view());
+    assert!(lines[1].starts_with("+2 ~0 -1, 1 to import, 1 to move, 2 to forget, made "), "{lines:?}");
+    let mut workspace = network(Some(AWAITING));
+    plan(&mut workspace).forget = 2;
+    assert!(page(&workspace).contains(", 2 to forget"), "{}", page(&workspace));
+}
+
+#[test]
 fn a_workspace_that_no_operator_has_seen_says_so() {
     let words = "The operator has not looked at it yet: is terraform-runner-operator running?";
     assert_eq!(page(&network(None)), format!("network   Unknown\n{words}"));

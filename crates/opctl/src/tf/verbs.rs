@@ -1,4 +1,4 @@
-//! `opctl tf approve`, `discard`, `replan`, `suspend` and `resume`: requests by annotation, and what came of them.
+//! `opctl tf approve`, `discard`, `replan`, `upgrade`, `suspend` and `resume`: requests by annotation, and what came of them.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use terraform_runner_operator::api::v1alpha1::{
     APPROVE_ANNOTATION, DISCARD_ANNOTATION, PlanStatus, REPLAN_ANNOTATION, SUSPEND_ANNOTATION, TerraformWorkspace,
-    WorkspacePhase,
+    UPGRADE_ANNOTATION, WorkspacePhase,
 };
 
 use super::Which;
@@ -84,6 +84,21 @@ pub(super) async fn replan(workspaces: &Workspaces, flags: &Flags) -> anyhow::Re
     };
     let after = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await?;
     tell(format!("A new plan of TerraformWorkspace {name} is asked for."), after.as_ref())
+}
+
+pub(super) async fn upgrade(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
+    let workspace = workspaces.get(&flags.which.name).await?;
+    if workspace.metadata.deletion_timestamp.is_some() {
+        bail!("TerraformWorkspace {} is being deleted: no plan is made any more.", workspace.name_any());
+    }
+    let (request, name) = (Timestamp::now().to_string(), workspace.name_any());
+    let change = |_: &TerraformWorkspace| Ok(vec![(UPGRADE_ANNOTATION, Some(request.clone()))]);
+    let fulfilled = |workspace: &TerraformWorkspace| {
+        let handled = workspace.status.as_ref().and_then(|status| status.handled.upgrade.as_ref());
+        handled == Some(&request) || is_held_up(workspace)
+    };
+    let after = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await?;
+    tell(format!("A plan of TerraformWorkspace {name} with newer providers is asked for."), after.as_ref())
 }
 
 pub(super) async fn suspend(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {

@@ -13,7 +13,7 @@ use crate::api::v1alpha1::{
 };
 use crate::observe::{JobEnd, PodSeen, Seen};
 use crate::render;
-use crate::run::report::{Report, Stage};
+use crate::run::report::{PlanReport, Report, Stage};
 
 /// How many runs of the past are remembered.
 const REMEMBERED: usize = 10;
@@ -29,7 +29,16 @@ pub(super) fn take_in(
     seen: &Seen,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
-) -> Option<Note> {
+) -> Vec<Note> {
+    over(workspace, seen, status, now).unwrap_or_default()
+}
+
+fn over(
+    workspace: &TerraformWorkspace,
+    seen: &Seen,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) -> Option<Vec<Note>> {
     let run = status.run.as_mut().filter(|run| !run.is_over())?;
     let job = seen.job(&run.job);
     if let Some(job) = job {
@@ -37,7 +46,7 @@ pub(super) fn take_in(
     }
     if let Some(report) = seen.report.as_ref().filter(|report| report.run == run.job) {
         let run = run.clone();
-        return reported(workspace, run, report, seen, status, now);
+        return Some(reported(workspace, run, report, seen, status, now));
     }
     if job.is_none() && seen.pod != PodSeen::None {
         // Its Job is gone, and its pod on the way: what that still does, nobody can tell before it is.
@@ -79,7 +88,7 @@ pub(super) fn take_in(
     if run.action == Action::Check {
         // What is applied is applied all the same.
         finish(run, Outcome::Lost, StageTimes::default(), status, now);
-        return Some(check_failed(&format!("{why}.")));
+        return Some(vec![check_failed(&format!("{why}."))]);
     }
     spend(&run, status);
     let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
@@ -90,7 +99,7 @@ pub(super) fn take_in(
     let journal = seen.journal.as_ref().filter(|journal| journal.run == run.job);
     let begun: Vec<&str> = journal.iter().flat_map(|journal| journal.begun.values()).map(String::as_str).collect();
     finish(run, Outcome::Lost, StageTimes::default(), status, now);
-    not_recorded(workspace, &begun)
+    not_recorded(workspace, &begun).map(|note| vec![note])
 }
 
 /// Nobody wanted a run any more before its Job was made: there is nothing to remember of it but its number.
@@ -101,6 +110,9 @@ pub(super) fn never_made(mut run: Run, status: &mut TerraformWorkspaceStatus, no
     (run.finished_at, run.outcome) = (Some(now), Some(Outcome::Interrupted));
     // Should it have been asked for, it was not made yet.
     status.handled.replan = None;
+    if run.upgrade {
+        status.handled.upgrade = None;
+    }
     status.run = Some(run);
 }
 
@@ -153,7 +165,7 @@ fn reported(
     seen: &Seen,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
-) -> Option<Note> {
+) -> Vec<Note> {
     let unverified = run.action == Action::Destroy && report.outcome == Outcome::Destroyed && !report.empty;
     let outcome = if unverified { Outcome::Failed } else { report.outcome };
     if run.action != Action::Check || !outcome.is_good() {
@@ -210,9 +222,26 @@ fn reported(
     if report.state.as_ref().is_some_and(|state| state.resources != 0) {
         keep_adopted(&run, status);
     }
-    let note = note(workspace, &run, report, status);
+    let notes = note(workspace, &run, report, status).into_iter().chain(checks(report, outcome, status)).collect();
+    // A destroy is tried again all the same: nobody could change its inputs.
+    // So is one with newer providers: without them it may not fail.
+    let repeated = run.action == Action::Destroy || run.upgrade;
+    let lasting = report.lasting && outcome == Outcome::Failed && !repeated;
+    let run = Run { lasting, ..run };
     finish(run, outcome, report.stages(), status, now);
-    note
+    notes
+}
+
+/// Takes in what `check` blocks found wrong. What they did not find before is worth an Event.
+fn checks(report: &Report, outcome: Outcome, status: &mut TerraformWorkspaceStatus) -> Option<Note> {
+    if !matches!(outcome, Outcome::Applied | Outcome::Unchanged | Outcome::Checked) {
+        return None;
+    }
+    let failed = report.diagnostics.iter().filter(|said| said.is_failed_check()).cloned().collect();
+    let before = std::mem::replace(&mut status.failed_checks, failed);
+    let new: Vec<&Diagnostic> = status.failed_checks.iter().filter(|failed| !before.contains(failed)).collect();
+    let words: Vec<String> = new.into_iter().map(super::want::words).collect();
+    (!words.is_empty()).then(|| Note::warning("CheckFailed", shortened(&words.join(" "), 900)))
 }
 
 fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
@@ -245,7 +274,8 @@ fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut Terra
         let pause = RETRY_AFTER.scaled(2f64.powi(status.failures.min(16))).min(LONGEST_RETRY);
         status.failures = status.failures.saturating_add(1);
         // A plan that no longer fits is made anew at once.
-        status.retry_at = Some(if outcome == Outcome::Stale { now } else { pause.after(now) });
+        let at = if outcome == Outcome::Stale { now } else { pause.after(now) };
+        status.retry_at = Some(at).filter(|_| !run.lasting);
     }
     status.run = Some(run);
     status.history.insert(0, record);
@@ -254,6 +284,7 @@ fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut Terra
 
 fn plan(run: &Run, report: &Report, now: Timestamp, needs_approval: bool) -> PlanStatus {
     let plan = report.plan.clone().unwrap_or_default();
+    let summary = summary(&plan);
     PlanStatus {
         id: plan.id,
         inputs: run.inputs.clone(),
@@ -261,11 +292,22 @@ fn plan(run: &Run, report: &Report, now: Timestamp, needs_approval: bool) -> Pla
         add: plan.add,
         change: plan.change,
         destroy: plan.destroy,
-        summary: format!("+{} ~{} -{}", plan.add, plan.change, plan.destroy),
+        import: plan.import,
+        moved: plan.moved,
+        forget: plan.forget,
+        summary,
+        approval_reason: plan.approval_reason,
         needs_approval,
         discarded: false,
         made_at: Some(now),
     }
+}
+
+/// The counts of a plan in short.
+fn summary(plan: &PlanReport) -> String {
+    let counts = format!("+{} ~{} -{}", plan.add, plan.change, plan.destroy);
+    let others = PlanStatus::others(plan.import, plan.moved, plan.forget);
+    std::iter::once(counts).chain(others).collect::<Vec<_>>().join(", ")
 }
 
 fn drift(report: &Report, compared: bool, now: Timestamp) -> DriftStatus {
@@ -319,7 +361,15 @@ fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &Ter
         }
         (Action::Apply, Outcome::Applied) => {
             let summary = status.plan.as_ref().map(|plan| plan.summary.as_str()).unwrap_or_default();
-            Some(Note::normal("Applied", format!("Job {} applied {summary}.", run.job)))
+            let planned = report.plan.iter().flat_map(|plan| &plan.resources);
+            let forgotten = planned.filter(|resource| resource.action == "forget");
+            let forgotten: Vec<&str> = forgotten.map(|resource| resource.address.as_str()).take(5).collect();
+            let still = if forgotten.is_empty() {
+                String::new()
+            } else {
+                format!(" No longer in the state, and still there: {}.", forgotten.join(", "))
+            };
+            Some(Note::normal("Applied", format!("Job {} applied {summary}.{still}", run.job)))
         }
         _ => None,
     }

@@ -141,7 +141,10 @@ fn begin(
         // What failed before says nothing of how a destroy goes.
         status.failures = 0;
     }
-    let anew = want::is_asked_anew(workspace, status) || want::is_repeated_anew(status, &wish.inputs);
+    let asked = want::is_asked_anew(workspace, status);
+    let anew = asked || want::is_repeated_anew(status, &wish.inputs);
+    let upgrade = wish.makes_a_plan() && want::upgrades(workspace, status, &wish.inputs);
+    let repeats = !asked && want::repeats_failure(status, &wish.inputs);
     status.run = Some(Run {
         number,
         job: render::names(workspace).job(number),
@@ -153,6 +156,9 @@ fn begin(
         anew,
         // An approved plan was made with what there was, and Terraform compares.
         expects_state: status.last_applied.is_some() && status.begun_inputs.is_some() && wish.plan.is_none() && !anew,
+        upgrade,
+        repeats,
+        lasting: false,
         previous_inputs: status.begun_inputs.clone(),
         previous_backend: status.begun_backend.clone(),
         generation: workspace.metadata.generation,
@@ -172,6 +178,9 @@ fn begin(
     }
     (status.retry_at, status.lock) = (None, None);
     status.handled.replan = want::replan(workspace).map(str::to_owned);
+    if wish.makes_a_plan() {
+        status.handled.upgrade = want::upgrade(workspace).map(str::to_owned);
+    }
 }
 
 /// Whether the run that is under way is of a spec, or of inputs, that nobody wants any more.
@@ -215,7 +224,10 @@ pub(crate) fn refused(status: &mut TerraformWorkspaceStatus, refusal: &Refusal, 
     let lasts = !matches!(refusal.reason, RefusalReason::Terminating | RefusalReason::NotServed);
     if let Some(run) = status.run.clone().filter(|run| lasts && !run.is_over() && run.job_uid.is_none()) {
         // A destroy is held up by that, and has not failed.
-        let outcome = if run.action == Action::Destroy { Outcome::Interrupted } else { Outcome::Failed };
+        let is_destroy = run.action == Action::Destroy;
+        let outcome = if is_destroy { Outcome::Interrupted } else { Outcome::Failed };
+        // The same template is refused each time.
+        let run = Run { lasting: !is_destroy && refusal.reason == RefusalReason::Invalid, ..run };
         ended::not_begun(run, refusal.message.clone(), outcome, status, whole_milliseconds(now));
     }
 }

@@ -1,13 +1,16 @@
 //! What people read of a workspace.
 
 use jiff::Timestamp;
-use opcore::conditions::{self, New};
+use opcore::conditions::{self, New, shortened};
 
-use super::want::Standing;
+use super::want::{self, Standing};
 use crate::api::v1alpha1::{DriftStatus, TerraformWorkspace, TerraformWorkspaceStatus};
 
 /// Whether reality was found to differ from the state.
 const DRIFTED: &str = "Drifted";
+
+/// Whether a `check` block of the module found something wrong.
+const CHECKS_FAILED: &str = "ChecksFailed";
 
 /// Fills in phase and conditions.
 pub(super) fn describe(
@@ -29,5 +32,13 @@ pub(super) fn describe(
             conditions::set(&mut status.conditions, new, generation, now);
         }
         _ => conditions::remove(&mut status.conditions, DRIFTED),
+    }
+    if status.failed_checks.is_empty() {
+        conditions::remove(&mut status.conditions, CHECKS_FAILED);
+    } else {
+        let words: Vec<String> = status.failed_checks.iter().map(want::words).collect();
+        let message = shortened(&words.join(" "), 1000);
+        let new = New { kind: CHECKS_FAILED, status: "True", reason: "AssertionFailed", message: &message };
+        conditions::set(&mut status.conditions, new, generation, now);
     }
 }

@@ -7,7 +7,8 @@ use opcore::duration::Span;
 
 use crate::api::v1alpha1::{
     APPROVE_ANNOTATION, Action, Approval, DISCARD_ANNOTATION, Diagnostic, DriftAction, Outcome, PlanStatus,
-    REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+    REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus,
+    UPGRADE_ANNOTATION, WorkspacePhase,
 };
 use crate::observe::{PodSeen, Seen};
 use crate::render::{self, Adopted, Problem};
@@ -104,10 +105,35 @@ pub(super) fn is_asked_anew(workspace: &TerraformWorkspace, status: &TerraformWo
     replan(workspace).is_some_and(|token| status.handled.replan.as_deref() != Some(token))
 }
 
+/// The request for newer versions of providers, if there is one.
+pub(super) fn upgrade(workspace: &TerraformWorkspace) -> Option<&str> {
+    annotation(workspace, UPGRADE_ANNOTATION)
+}
+
+/// Whether a person asks for newer versions of providers that were not taken yet.
+fn is_asked_to_upgrade(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
+    upgrade(workspace).is_some_and(|token| status.handled.upgrade.as_deref() != Some(token))
+}
+
+/// Whether a run takes newer versions of providers: it is asked for, or the one that was asked for did not get far enough to
+/// tell whether they do. One that failed with them is repeated without.
+pub(super) fn upgrades(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
+    let held_up =
+        |run: &&Run| run.upgrade && matches!(run.outcome, Some(Outcome::Interrupted | Outcome::Lost | Outcome::Locked));
+    is_asked_to_upgrade(workspace, status)
+        || status.run.as_ref().filter(held_up).is_some_and(|run| run.inputs == inputs)
+}
+
 /// Whether a run that a person asked for failed, and is to be repeated: who asked for the one asked for the other.
 pub(super) fn is_repeated_anew(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
     let failed = |run: &&Run| run.outcome.is_some_and(|outcome| !outcome.is_good());
     status.run.as_ref().filter(failed).is_some_and(|run| run.anew && run.inputs == inputs)
+}
+
+/// Whether a run with these inputs repeats one that failed by itself, and that nobody has looked at since.
+pub(super) fn repeats_failure(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
+    let failed = |run: &&Run| run.repeats || matches!(run.outcome, Some(Outcome::Failed | Outcome::TimedOut));
+    status.failures > 0 && status.run.as_ref().filter(failed).is_some_and(|run| run.inputs == inputs)
 }
 
 pub(super) fn annotation<'a>(workspace: &'a TerraformWorkspace, key: &str) -> Option<&'a str> {
@@ -202,9 +228,16 @@ pub(super) fn want(
     if let Some(standing) = missing.filter(|_| !is_repeated_anew(status, inputs)) {
         return Want::Nothing(standing);
     }
+    if is_asked_to_upgrade(workspace, status) {
+        return from_scratch();
+    }
     let failed = status.failures > 0 && status.run.as_ref().is_some_and(|run| run.inputs == *inputs);
     if let Some(at) = status.retry_at.filter(|at| failed && *at > now) {
         return Want::Nothing(failure(status).until(Some(at)));
+    }
+    let same_spec = |run: &&Run| run.generation == workspace.metadata.generation;
+    if failed && status.run.as_ref().filter(same_spec).is_some_and(|run| run.lasting) {
+        return Want::Nothing(failure(status));
     }
     if let Some(plan) = waiting {
         return of_person(workspace, plan);
@@ -337,12 +370,7 @@ fn first_action(workspace: &TerraformWorkspace) -> Action {
 
 /// Whether a plan waits for a person, under the approval that is asked for now.
 fn waits(workspace: &TerraformWorkspace, plan: &PlanStatus) -> bool {
-    plan.needs_approval
-        && match workspace.spec.approval {
-            Approval::Auto => false,
-            Approval::Manual => true,
-            Approval::AutoUnlessDestroy => plan.destroy > 0,
-        }
+    plan.waits_under(workspace.spec.approval)
 }
 
 /// A plan waits: what did the person say?
@@ -358,8 +386,12 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Want {
     if annotation(workspace, APPROVE_ANNOTATION) == Some(&plan.id) {
         return Want::Run(Wish { action: Action::Apply, inputs: plan.inputs.clone(), plan: Some(plan.id.clone()) });
     }
+    let other = annotation(workspace, APPROVE_ANNOTATION);
+    let other =
+        other.map(|id| format!(" The approval that is there is of {id}, and not of this plan.")).unwrap_or_default();
+    let why = plan.approval_reason.map(|reason| format!(": {}", reason.words())).unwrap_or_default();
     let message = format!(
-        "Plan {} ({}) waits for approval. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.",
+        "Plan {} ({}) waits for approval{why}. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.{other}",
         plan.id, plan.summary
     );
     Want::Nothing(Standing::new(WorkspacePhase::AwaitingApproval, Summary::reconciling("AwaitingApproval", message)))
@@ -401,6 +433,10 @@ pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Standing {
     };
     if status.retry_at.is_some() {
         message = format!("{message} It is tried again.");
+    } else if status.run.as_ref().is_some_and(|run| run.lasting) {
+        message = format!(
+            "{message} It would fail again, and is not tried before the spec or the inputs change, or someone asks for it: opctl tf replan."
+        );
     }
     Standing::new(WorkspacePhase::Failed, Summary::stalled(reason, message))
 }

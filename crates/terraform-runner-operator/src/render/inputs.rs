@@ -132,6 +132,7 @@ pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs
     for (name, value) in &spec.variables {
         variable_name(name).map_err(|message| Problem::wrong(format!("spec.variables[{name:?}]"), message))?;
         gathering.bundle.variables.insert(name.clone(), value.clone());
+        gathering.bundle.expected.insert(name.clone());
     }
     for env in &spec.env {
         gathering.env(env)?;

@@ -25,6 +25,11 @@ const SLACK: u64 = 600;
 const TOOLS_PATH: &str = "/run/tools";
 /// The volumes that are ours. What is in `token` is for the container `store` alone.
 const VOLUMES: [&str; 6] = ["inputs", "previous", "work", "tmp", "token", "tools"];
+/// How much a pod may write: a few of the largest providers, and what they put aside. Its node is for others, too.
+const WORK_SIZE: &str = "8Gi";
+const TMP_SIZE: &str = "2Gi";
+/// The runner takes a tenth of it.
+const TOOLS_SIZE: &str = "256Mi";
 /// Nobody in particular.
 const USER: i64 = 65532;
 
@@ -82,6 +87,8 @@ fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
         stop_if_destroys: run.action == Action::Apply
             && run.plan.is_none()
             && workspace.spec.approval != Approval::Auto,
+        stop_if_tainted: run.action == Action::Apply && run.plan.is_none() && run.repeats,
+        upgrade: run.upgrade,
         state: StateOrder {
             adopts: run.adopts.is_some(),
             // A destroy works from what was applied, wherever the spec says by now that the state should be.
@@ -138,8 +145,8 @@ fn pod(
 
     let mut volumes = vec![
         inputs_volume(workspace, "inputs", &run.inputs, chunks.inputs),
-        json!({ "name": "work", "emptyDir": {} }),
-        json!({ "name": "tmp", "emptyDir": {} }),
+        json!({ "name": "work", "emptyDir": { "sizeLimit": WORK_SIZE } }),
+        json!({ "name": "tmp", "emptyDir": { "sizeLimit": TMP_SIZE } }),
         token(),
     ];
     let mut mounts = vec![
@@ -160,7 +167,7 @@ fn pod(
     let mut program = "/tf-runner".to_owned();
     if own_image.is_some() {
         let tools = json!({ "name": "tools", "mountPath": TOOLS_PATH });
-        volumes.push(json!({ "name": "tools", "emptyDir": {} }));
+        volumes.push(json!({ "name": "tools", "emptyDir": { "sizeLimit": TOOLS_SIZE } }));
         mounts.push(tools.clone());
         program = format!("{TOOLS_PATH}/tf-runner");
         let install = json!(["/tf-runner", "install", TOOLS_PATH]);
@@ -352,6 +359,19 @@ mod tests {
             assert!(!stops(action), "{action:?}");
         }
         assert!(!order_of(&pod_of(&workspace(&json!({})), Action::Apply, "hash", 1)).stop_if_destroys);
+    }
+
+    #[test]
+    fn a_repetition_stops_at_a_plan_that_makes_anew_what_was_left_half_made() {
+        let stops = |action: &str, plan: Option<&str>, repeats: bool| {
+            let run = json!({
+                "number": 1, "job": "job", "action": action, "inputs": "hash", "startedAt": jiff::Timestamp::UNIX_EPOCH,
+                "plan": plan, "repeats": repeats,
+            });
+            order(&workspace(&json!({})), &serde_json::from_value(run).unwrap()).stop_if_tainted
+        };
+        assert!(stops("Apply", None, true));
+        assert!(!stops("Apply", None, false) && !stops("Apply", Some("plan"), true) && !stops("Destroy", None, true));
     }
 
     #[test]

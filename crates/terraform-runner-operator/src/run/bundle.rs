@@ -3,7 +3,7 @@
 //! It is kept as long as a destroy may need it, so that a destroy does not depend on what has become of the spec, the
 //! ConfigMaps and the Secrets since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub struct Bundle {
     pub files: BTreeMap<String, String>,
     /// Values of variables.
     pub variables: BTreeMap<String, Value>,
+    /// Those of them that the module must know: one that it does not know is misspelt.
+    pub expected: BTreeSet<String>,
     /// The environment of Terraform.
     pub env: BTreeMap<String, String>,
     /// The backend, unless it is our own.

@@ -50,6 +50,11 @@ impl Names {
         format!("{}-state", self.stem)
     }
 
+    /// The Secret with the versions of the providers by which the state was written.
+    pub fn lockfile(&self) -> String {
+        format!("{}-state-lockfile", self.stem)
+    }
+
     /// A chunk of the version of the state in this place.
     pub fn state_chunk(&self, place: usize, chunk: usize) -> String {
         format!("{}-state-{place}-{chunk}", self.stem)
@@ -96,7 +101,7 @@ impl Names {
         let chunks = |place| (0..STATE_CHUNKS).map(move |chunk| self.state_chunk(place, chunk));
         let states = (0..places).flat_map(chunks);
         let plans = (0..PLAN_CHUNKS).map(|chunk| self.plan_chunk(chunk));
-        [self.state(), self.plan(), self.report()].into_iter().chain(states).chain(plans).collect()
+        [self.state(), self.lockfile(), self.plan(), self.report()].into_iter().chain(states).chain(plans).collect()
     }
 }
 
@@ -143,6 +148,7 @@ mod tests {
         let names = Names::of("db-1", "u");
         assert_eq!(names.place_of(&names.state_chunk(7, 3)), Some(7));
         assert_eq!(names.place_of(&names.state()), None);
+        assert_eq!(names.place_of(&names.lockfile()), None);
         assert_eq!(names.place_of(&names.report()), None);
         assert_eq!(Names::of_job(&names.job(12)), names);
     }

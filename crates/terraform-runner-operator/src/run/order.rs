@@ -50,9 +50,15 @@ pub struct Order {
     /// Apply this kept plan instead of making one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Keep a plan that destroys or replaces something for a person, instead of applying it. Of no meaning to a destroy.
+    /// Keep a plan that destroys, replaces or forgets something for a person, instead of applying it. Of no meaning to a destroy.
     #[serde(default)]
     pub stop_if_destroys: bool,
+    /// Keep a plan for a person that makes anew what an apply that failed left in doubt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stop_if_tainted: bool,
+    /// Take the newest versions of providers that the module allows, instead of those that are kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub upgrade: bool,
     /// What is known of the state.
     #[serde(default)]
     pub state: StateOrder,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::v1alpha1::{Action, ChangedResource, Diagnostic, Outcome, StageTimes};
+use crate::api::v1alpha1::{Action, ApprovalReason, ChangedResource, Diagnostic, Outcome, StageTimes};
 
 /// The key of a [`Report`] in its Secret.
 pub const REPORT_KEY: &str = "report.json";
@@ -36,6 +36,9 @@ pub struct Report {
     /// The plan, when one was made or applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
+    /// Whether it failed in a way in which the same inputs fail each time.
+    #[serde(default)]
+    pub lasting: bool,
     /// What differs between reality and the state.
     #[serde(default)]
     pub drift: DriftReport,
@@ -116,6 +119,18 @@ pub struct PlanReport {
     pub change: i64,
     /// How many it destroys.
     pub destroy: i64,
+    /// How many it takes into the state.
+    #[serde(default)]
+    pub import: i64,
+    /// How many have another address from then on.
+    #[serde(default, rename = "move")]
+    pub moved: i64,
+    /// How many it takes out of the state, and leaves as they are.
+    #[serde(default)]
+    pub forget: i64,
+    /// What a person should look at before it is applied, if there is something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_reason: Option<ApprovalReason>,
     /// The first resources that it changes.
     pub resources: Vec<ChangedResource>,
 }

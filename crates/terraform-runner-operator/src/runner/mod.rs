@@ -5,6 +5,7 @@
 //! | the steps of a run | [`play`] |
 //! | Terraform as a process, its signals and its time | [`engine`] |
 //! | what it says | [`stream`] |
+//! | the versions of providers | [`providers`] |
 //! | the files and the environment that it is given | [`layout`], [`hcl`] |
 //! | what nobody may read | [`redact`] |
 //! | the state, the lock and everything that is kept | [`serve`], [`wire`] |
@@ -13,6 +14,7 @@ pub mod engine;
 pub mod hcl;
 pub mod layout;
 pub mod play;
+pub mod providers;
 pub mod redact;
 pub mod serve;
 pub mod settings;

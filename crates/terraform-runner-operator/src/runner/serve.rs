@@ -6,6 +6,7 @@
 //! | `GET /lock`, `GET /summary` | who holds the lock, what is known of the state |
 //! | `POST /rescue` | a state that Terraform could not save |
 //! | `POST /adopt` | begins with a state that was there before |
+//! | `GET`, `PUT /lockfile` | the versions of the providers |
 //! | `PUT`, `GET /plan`, `POST /journal`, `POST /report` | what `tf-runner run` has to keep |
 
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ use crate::run::order::StoreOrder;
 use crate::run::report::{Journal, NAMED_RESOURCES};
 use crate::store::pack::pack;
 use crate::store::retry::patiently;
-use crate::store::{Store, StoreError, adopted, journal, lock, plan, report, state};
+use crate::store::{Store, StoreError, adopted, journal, lock, lockfile, plan, report, state};
 
 /// How often the lock is renewed.
 const RENEW: Duration = Duration::from_secs(10);
@@ -191,6 +192,11 @@ impl Server {
                 to_answer(found.map(|(kept, file)| PlanFetched { kept, file: ByteString(file) }).as_ref())
             }
             ("PUT", "/plan") => self.keep(&parse(&body)?).await,
+            ("GET", "/lockfile") => Ok(patiently(|| lockfile::load(&self.store)).await?.map(Bytes::from)),
+            ("PUT", "/lockfile") => {
+                patiently(|| lockfile::save(&self.store, &body)).await?;
+                Ok(None)
+            }
             ("POST", "/journal") => self.note(parse(&body)?).await,
             ("POST", "/report") => {
                 let Filing { report, outputs } = parse(&body)?;
@@ -295,6 +301,9 @@ impl Server {
             return Ok(None);
         }
         let bytes = patiently(|| adopted::load(&self.store, secret)).await?;
+        if let Some(versions) = patiently(|| adopted::lockfile(&self.store, secret)).await? {
+            patiently(|| lockfile::save(&self.store, &versions)).await?;
+        }
         self.save_by_itself("adopt", bytes.into()).await
     }
 

@@ -13,6 +13,8 @@ use crate::api::v1alpha1::{ChangedResource, Diagnostic, Severity};
 const FORMAT: &str = "1";
 /// How long a text may be that ends up in a status: a detail, an address with its key.
 const LONGEST: usize = 500;
+/// What is done to a resource that leaves the state and stays where it is.
+const FORGET: &str = "forget";
 /// Warnings that every run with a mirror of providers has, and that nobody here can act on.
 const NOISE: [&str; 1] = ["Incomplete lock file information for providers"];
 
@@ -23,6 +25,10 @@ pub struct Heard {
     pub engine: Option<String>,
     /// Resources that the plan changes.
     pub planned: Vec<ChangedResource>,
+    /// How many of them have another address from now on.
+    pub moved: i64,
+    /// Resources that the plan makes anew because an apply that failed left them in doubt.
+    pub tainted: Vec<String>,
     /// Resources that are not as the state has them.
     pub drifted: Vec<ChangedResource>,
     /// How many resources the plan makes, changes and destroys.
@@ -37,6 +43,7 @@ pub struct Heard {
 
 /// How many resources a plan makes, changes and destroys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct Counts {
     /// Makes.
     pub add: i64,
@@ -44,6 +51,10 @@ pub struct Counts {
     pub change: i64,
     /// Destroys.
     pub remove: i64,
+    /// Takes into the state.
+    pub import: i64,
+    /// Takes out of the state, and leaves as they are. Terraform does not tell.
+    pub forget: i64,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +85,7 @@ impl Heard {
         let Ok(said) = serde_json::from_str::<Line>(line) else { return redactor.clean(line).into_owned() };
         match said.kind.as_str() {
             "version" => self.hear_version(&said),
-            "planned_change" => self.planned.extend(changed(&said.change, redactor)),
+            "planned_change" => self.hear_planned(&said.change, redactor),
             "resource_drift" => self.drifted.extend(changed(&said.change, redactor)),
             "change_summary" if said.changes["operation"] == "plan" => {
                 self.counts = serde_json::from_value(said.changes).ok();
@@ -98,6 +109,15 @@ impl Heard {
         redactor.clean(&said.message).into_owned()
     }
 
+    fn hear_planned(&mut self, change: &Value, redactor: &Redactor) {
+        self.moved += i64::from(!change["previous_resource"].is_null());
+        let planned = changed(change, redactor);
+        if change["reason"] == "tainted" && change["action"] == "replace" {
+            self.tainted.extend(planned.iter().map(|planned| planned.address.clone()));
+        }
+        self.planned.extend(planned);
+    }
+
     fn hear_version(&mut self, said: &Line) {
         let tofu = said.tofu.as_ref().map(|version| format!("OpenTofu v{version}"));
         self.engine = tofu.or_else(|| said.terraform.as_ref().map(|version| format!("Terraform v{version}")));
@@ -113,6 +133,13 @@ impl Heard {
         self.counts.is_some_and(|counts| counts.remove > 0) || self.planned.iter().any(destroys)
     }
 
+    /// How many resources the plan takes out of the state and leaves as they are.
+    pub fn forgets(&self) -> i64 {
+        let named = self.planned.iter().filter(|change| change.action == FORGET).count();
+        let counted = self.counts.map_or(0, |counts| counts.forget);
+        counted.max(i64::try_from(named).unwrap_or(i64::MAX))
+    }
+
     /// Whether there is an error of this summary.
     pub fn failed_with(&self, summary: &str) -> bool {
         self.diagnostics.iter().any(|all| all.severity == Severity::Error && all.summary.contains(summary))
@@ -122,9 +149,14 @@ impl Heard {
 /// A resource that is changed; none when it is only read.
 fn changed(change: &Value, redactor: &Redactor) -> Option<ChangedResource> {
     let (address, action) = (change["resource"]["addr"].as_str()?, change["action"].as_str()?);
-    if matches!(action, "read" | "noop") {
-        return None;
-    }
+    let action = match (action, change["reason"].as_str()) {
+        // What both mean by it is taken out of the state, and stays where it is.
+        ("remove", _) => FORGET,
+        // OpenTofu has no word for a resource that is forgotten and made anew.
+        ("noop", Some(reason)) if reason.starts_with("forgot_") => FORGET,
+        ("read" | "noop", _) => return None,
+        (action, _) => action,
+    };
     Some(ChangedResource { address: told(address, redactor), action: action.to_owned() })
 }
 
@@ -201,9 +233,21 @@ a bare line
             heard.planned,
             [ChangedResource { address: "random_string.a".to_owned(), action: "replace".to_owned() }]
         );
-        assert_eq!(heard.counts, Some(Counts { add: 1, change: 0, remove: 1 }));
+        assert_eq!(heard.counts, Some(Counts { add: 1, remove: 1, ..Counts::default() }));
         assert!(heard.destroys() && heard.foreign.is_none());
         assert_eq!(said[1..3], ["a bare line", "something new"]);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_counted_whichever_way_it_is_told() {
+        let terraform = r#"{"change":{"resource":{"addr":"a.b"},"action":"remove"},"type":"planned_change"}
+{"changes":{"add":0,"change":0,"import":0,"remove":0,"operation":"plan"},"type":"change_summary"}"#;
+        let tofu = r#"{"change":{"resource":{"addr":"a.b"},"action":"noop","reason":"forgot_because_lifecycle_destroy_in_config"},"type":"planned_change"}
+{"changes":{"add":1,"change":0,"import":0,"remove":0,"forget":1,"operation":"plan"},"type":"change_summary"}"#;
+        for said in [terraform, tofu] {
+            let (heard, _) = hear(said, "none");
+            assert_eq!((heard.forgets(), heard.planned[0].action.as_str(), heard.destroys()), (1, "forget", false));
+        }
     }
 
     #[test]

@@ -121,6 +121,16 @@ impl StoreClient {
         self.write(Method::PUT, "/plan", plan).await
     }
 
+    /// The versions of the providers that are kept.
+    pub async fn lockfile(&self) -> Result<Option<Bytes>, Trouble> {
+        self.ask(Method::GET, "/lockfile", Bytes::new()).await
+    }
+
+    /// Keeps other versions of the providers.
+    pub async fn keep_lockfile(&self, text: Vec<u8>) -> Result<(), Trouble> {
+        self.ask(Method::PUT, "/lockfile", text.into()).await.map(drop)
+    }
+
     /// Notes what Terraform begins to make.
     pub async fn note(&self, begun: &BTreeMap<String, String>) -> Result<(), Trouble> {
         self.write(Method::POST, "/journal", begun).await

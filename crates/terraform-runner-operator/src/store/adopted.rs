@@ -23,9 +23,16 @@ fn names(secret: &str) -> Option<Names> {
 pub fn secrets(secret: &str) -> Vec<String> {
     let chunks = names(secret).into_iter().flat_map(|names| {
         let all = (0..PLACES).flat_map(|place| (0..STATE_CHUNKS).map(move |chunk| (place, chunk)));
-        all.map(|(place, chunk)| names.state_chunk(place, chunk)).collect::<Vec<_>>()
+        let all = all.map(|(place, chunk)| names.state_chunk(place, chunk));
+        all.chain([names.lockfile()]).collect::<Vec<_>>()
     });
     std::iter::once(secret.to_owned()).chain(chunks).collect()
+}
+
+/// Reads the versions of the providers that a workspace left with it; none where it left none.
+pub async fn lockfile(store: &Store, secret: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    let Some(names) = names(secret) else { return Ok(None) };
+    super::lockfile::load(&Store { names, ..store.clone() }).await
 }
 
 /// Reads it.

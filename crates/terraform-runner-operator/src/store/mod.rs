@@ -3,6 +3,7 @@
 //! ```text
 //!   state:  chunks of a free place ──▶ index (fenced by its version)      a crash in between changes nothing
 //!   plan:   chunks ──▶ plan.json                                          one that does not fit its chunks is no plan
+//!   lockfile: one Secret                                                  the versions of the providers
 //!   report: one Secret                                                    the outputs stay until there are others
 //!   journal: beside the report                                            what may have been made when a pod is lost
 //! ```
@@ -17,6 +18,7 @@ pub mod adopted;
 pub mod inputs;
 pub mod journal;
 pub mod lock;
+pub mod lockfile;
 pub mod pack;
 pub mod places;
 pub mod plan;

@@ -126,6 +126,20 @@ pub fn addresses(state: &[u8]) -> Result<BTreeSet<String>, serde_json::Error> {
     Ok(all)
 }
 
+/// Whether an address is of something that was only read.
+pub fn is_data(address: &str) -> bool {
+    let mut rest = address;
+    while let Some(module) = rest.strip_prefix("module.") {
+        // A key may hold any character.
+        let end = match (module.find('.'), module.find("[\"")) {
+            (Some(dot), Some(key)) if key < dot => module.find("\"].").map(|end| end + 2),
+            (dot, _) => dot,
+        };
+        rest = end.and_then(|end| module.get(end + 1..)).unwrap_or_default();
+    }
+    rest.starts_with("data.")
+}
+
 /// As much of a state as is looked at.
 #[derive(Deserialize)]
 struct State {
@@ -302,6 +316,10 @@ mod tests {
         ]});
         let expected = ["random_pet.a", "random_pet.b[0]", "random_pet.b[1]", "module.m.data.local_file.c[\"k\"]"];
         assert_eq!(addresses(state.to_string().as_bytes()).unwrap(), expected.map(str::to_owned).into());
+        let read: Vec<bool> = expected.iter().map(|address| is_data(address)).collect();
+        assert_eq!(read, [false, false, false, true]);
+        assert!(is_data("data.a.b") && is_data("module.m[\"a.b\"].module.n[0].data.a.b"));
+        assert!(!is_data("module.m[\"x.data.y\"].a.b") && !is_data("module.data.a.b"));
         assert!(addresses(br#"{ "encrypted_data": "x" }"#).unwrap().is_empty());
     }
 }

@@ -58,6 +58,8 @@ async fn a_secret_of_someone_else_is_not_taken_for_outputs() {
     stage.of::<Secret>().create(&PostParams::default(), &theirs).await.unwrap();
     stage.write("net", json!({})).await;
     let message = stage.says("net", "ExistsUnowned").await;
+    let status = stage.workspaces().get("net").await.unwrap().status.unwrap();
+    assert_eq!(status.phase, WorkspacePhase::Failed, "the column says what the condition says");
     assert!(message.contains("net-outputs"), "{message}");
     assert_eq!(text(&stage.of::<Secret>().get("net-outputs").await.unwrap(), "a").as_deref(), Some("b"));
     running.stop().await;

@@ -69,6 +69,7 @@ pub async fn play(client: &Client, pod: &PodSpec) -> Option<Told> {
         inputs: order.inputs.clone(),
         outcome,
         stage: if outcome.is_good() { Stage::Done } else { Stage::Plan },
+        lasting: false,
         plan: Some(PlanReport { id: format!("plan-of-{}", order.run), add: 2, serial, ..PlanReport::default() }),
         drift: DriftReport::default(),
         diagnostics: if outcome.is_good() { Vec::new() } else { vec![diagnostic] },

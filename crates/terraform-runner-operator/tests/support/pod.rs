@@ -235,6 +235,8 @@ impl Pod<'_> {
             inputs: Bundle::hash(&bundle.bytes().unwrap()),
             plan: None,
             stop_if_destroys: false,
+            stop_if_tainted: false,
+            upgrade: false,
             state: StateOrder { same_place: true, ..StateOrder::default() },
             plan_within: Span::from_secs(60),
             apply_within: Span::from_secs(60),

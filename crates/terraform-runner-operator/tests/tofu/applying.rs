@@ -17,6 +17,9 @@ with_both_engines!(
     drift_is_found_without_a_lock_and_mended_by_the_next_apply,
     what_the_module_changes_each_time_is_not_called_drift,
     drift_that_no_plan_would_change_is_taken_into_the_state,
+    what_vanished_outside_is_no_longer_left_after_a_destroy,
+    a_check_block_that_fails_is_told_by_what_holds_in_the_end,
+    what_was_only_read_is_nothing_that_a_destroy_leaves,
     a_backend_of_its_own_is_used_as_it_is_told,
 );
 
@@ -198,6 +201,99 @@ resource "local_file" "gone" {
     let pod = workspace.pod(4);
     let (_, report) = pod.play(&pod.order(Action::Check, &without), &without).await;
     assert_eq!(report.drift.count, 0, "{:?}", report.drift);
+}
+
+async fn what_vanished_outside_is_no_longer_left_after_a_destroy(engine: Binary) {
+    let workspace = workspace_of(engine, "vanished").await;
+    let file = workspace.dir.path().join("file");
+    let text = "variable \"file\" {}\nresource \"local_file\" \"it\" {\n  filename = var.file\n  content  = \"a\"\n}\n";
+    let mut bundle = module(text, [("file".to_owned(), json!(file))].into());
+    let elsewhere = BackendBundle {
+        kind: "local".to_owned(),
+        config: [("path".to_owned(), json!(workspace.dir.path().join("a.tfstate")))].into(),
+    };
+    for (first, backend) in [(1, None), (5, Some(elsewhere))] {
+        bundle.backend = backend;
+        let pod = workspace.pod(first);
+        let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+        assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+        fs::remove_file(&file).unwrap();
+        let pod = workspace.pod(first + 1);
+        let (_, report) = pod.play(&pod.order(Action::Check, &bundle), &bundle).await;
+        assert_eq!(report.drift.count, 1, "{:?}", report.drift);
+        let pod = workspace.pod(first + 2);
+        let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+        assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
+        assert_eq!(report.diagnostics, []);
+    }
+}
+
+async fn a_check_block_that_fails_is_told_by_what_holds_in_the_end(engine: Binary) {
+    let workspace = workspace_of(engine, "checks").await;
+    let text = r#"
+variable "file" {}
+
+resource "local_file" "it" {
+  filename = var.file
+  content  = "a"
+}
+
+check "it" {
+  assert {
+    condition     = fileexists(var.file)
+    error_message = "There is no file."
+  }
+}
+
+check "wrong" {
+  assert {
+    condition     = 1 == 2
+    error_message = "One is not two."
+  }
+}
+"#;
+    let bundle = module(text, [("file".to_owned(), json!(workspace.dir.path().join("file")))].into());
+    for (number, action) in [(1, Action::Apply), (2, Action::Check), (3, Action::Apply)] {
+        let pod = workspace.pod(number);
+        let (_, report) = pod.play(&pod.order(action, &bundle), &bundle).await;
+        assert!(report.outcome.is_good(), "{:?}", report.diagnostics);
+        let failed: Vec<_> = report.diagnostics.iter().filter(|said| said.is_failed_check()).collect();
+        assert_eq!(failed.len(), 1, "the other holds as soon as the file is there: {:?}", report.diagnostics);
+        assert_eq!(failed[0].detail.as_deref(), Some("One is not two."));
+    }
+}
+
+async fn what_was_only_read_is_nothing_that_a_destroy_leaves(engine: Binary) {
+    let workspace = workspace_of(engine, "reading").await;
+    let (file, read) = (workspace.dir.path().join("file"), workspace.dir.path().join("read"));
+    fs::write(&read, "b").unwrap();
+    let text = r#"
+variable "file" {}
+
+variable "read" {}
+
+data "local_file" "read" {
+  filename = var.read
+}
+
+resource "local_file" "it" {
+  filename = var.file
+  content  = data.local_file.read.content
+}
+"#;
+    let values = [("file".to_owned(), json!(file)), ("read".to_owned(), json!(read))];
+    let mut bundle = module(text, values.into());
+    bundle.backend = Some(BackendBundle {
+        kind: "local".to_owned(),
+        config: [("path".to_owned(), json!(workspace.dir.path().join("a.tfstate")))].into(),
+    });
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+    fs::remove_file(&file).unwrap();
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
 }
 
 async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {

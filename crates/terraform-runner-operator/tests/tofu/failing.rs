@@ -1,9 +1,11 @@
 //! Bad input, and time that runs out: what a person reads of it.
 
+use std::os::unix::fs::PermissionsExt;
+
 use opcore::duration::Span;
 use rustix::process::Signal;
 use serde_json::json;
-use terraform_runner_operator::api::v1alpha1::{Action, Binary, Diagnostic, Outcome, Severity};
+use terraform_runner_operator::api::v1alpha1::{Action, ApprovalReason, Binary, Diagnostic, Outcome, Severity};
 use terraform_runner_operator::run::bundle::Bundle;
 use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::run::report::Stage;
@@ -15,6 +17,9 @@ use crate::{called, module, simple, workspace, workspace_of};
 with_both_engines!(
     a_run_that_is_asked_to_stop_saves_reports_and_ends,
     a_bad_module_is_told_by_file_and_line,
+    what_is_wrong_with_a_module_or_its_values_lasts_and_what_is_wrong_outside_may_pass,
+    a_variable_that_is_misspelt_is_an_error_that_names_it,
+    what_a_failed_provisioner_left_is_kept_for_a_person_when_it_is_repeated,
     an_override_of_the_module_does_not_move_the_state,
     a_lock_that_somebody_holds_is_told_with_its_holder,
     an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept,
@@ -66,6 +71,104 @@ async fn a_bad_module_is_told_by_file_and_line(engine: Binary) {
         (report.outcome, report.diagnostics[0].summary.as_str()),
         (Outcome::Failed, "The inputs cannot be used")
     );
+}
+
+async fn what_is_wrong_with_a_module_or_its_values_lasts_and_what_is_wrong_outside_may_pass(engine: Binary) {
+    let workspace = workspace_of(engine, "lasting").await;
+    let syntax = module("resource \"terraform_data\" \"a\" {\n  input = \n}\n", [].into());
+    let argument = module("resource \"terraform_data\" \"a\" {\n  lenght = 1\n}\n", [].into());
+    let missing = module("variable \"size\" {}\n", [].into());
+    let kind = module("variable \"size\" {\n  type = number\n}\n", [("size".to_owned(), json!("many"))].into());
+    let outside = "data \"local_file\" \"a\" {\n  filename = \"/nowhere\"\n}\n";
+    let provider = "terraform {\n  required_providers {\n    nimbus = { source = \"example/nimbus\" }\n  }\n}\n";
+    let cases = [
+        (syntax, true),
+        (argument, true),
+        (missing, true),
+        (kind, true),
+        (module(outside, [].into()), false),
+        (module(provider, [].into()), false),
+        (module("module \"a\" {\n  source = \"git::file:///nowhere\"\n}\n", [].into()), false),
+    ];
+    for (number, (bundle, lasting)) in (1..).zip(cases) {
+        let pod = workspace.pod(number);
+        let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+        assert_eq!((report.outcome, report.lasting), (Outcome::Failed, lasting), "{:?}", report.diagnostics);
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_lasts() {
+    let mut workspace = workspace("programless").await;
+    workspace.tools.path = Vec::new();
+    let bundle = module("", [].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.lasting), (Outcome::Failed, true), "{:?}", report.diagnostics);
+}
+
+async fn a_variable_that_is_misspelt_is_an_error_that_names_it(engine: Binary) {
+    let workspace = workspace_of(engine, "misspelt").await;
+    let text =
+        "variable \"length\" {\n  default = 1\n}\nresource \"terraform_data\" \"a\" {\n  input = var.length\n}\n";
+    let values = ["lenght", "of_others", "of_others_too", "and_more"].map(|name| (name.to_owned(), json!(2)));
+    let mut bundle = module(text, values.into());
+    bundle.expected = ["lenght".to_owned()].into();
+    let said = first(&workspace, 1, &bundle).await;
+    assert_eq!(said.summary, "spec.variables: the module has no variable lenght");
+    assert!(said.detail.as_ref().unwrap().contains("It has: length."), "{said:?}");
+    // What comes from a ConfigMap may be there for other modules.
+    bundle.expected = [].into();
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+    // Nor does it keep anything from being destroyed.
+    bundle.expected = ["lenght".to_owned()].into();
+    let pod = workspace.pod(3);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
+}
+
+async fn what_a_failed_provisioner_left_is_kept_for_a_person_when_it_is_repeated(engine: Binary) {
+    let workspace = workspace_of(engine, "tainted").await;
+    let text = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"false\"\n  }\n}\n";
+    let bundle = module(text, [].into());
+    let pod = workspace.pod(1);
+    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    assert_eq!((report.outcome, report.lasting), (Outcome::Failed, false), "{:?}", report.diagnostics);
+    assert_eq!(report.state.as_ref().unwrap().resources, 1);
+    let pod = workspace.pod(2);
+    let repeated = Order { stop_if_tainted: true, ..pod.order(Action::Apply, &bundle) };
+    let (_, report) = pod.play(&repeated, &bundle).await;
+    let plan = report.plan.unwrap();
+    let expected = (Outcome::Planned, Some(ApprovalReason::ReplacesTainted));
+    assert_eq!((report.outcome, plan.approval_reason), expected, "{:?}", report.diagnostics);
+    let pod = workspace.pod(3);
+    let approved = Order { plan: Some(plan.id), ..pod.order(Action::Apply, &bundle) };
+    let (printed, report) = pod.play(&approved, &bundle).await;
+    assert_eq!(report.outcome, Outcome::Failed, "it fails again, but a person wanted to see that");
+    assert!(printed.contains("terraform_data.a: Destroying"), "{printed}");
+}
+
+#[tokio::test]
+async fn what_a_destroy_leaves_is_named() {
+    let mut workspace = workspace("leaving").await;
+    let bundle = module("resource \"terraform_data\" \"a\" {}\nresource \"terraform_data\" \"b\" {}\n", [].into());
+    let pod = workspace.pod(1);
+    pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    // OpenTofu, but for its command `apply`.
+    let tofu = workspace.tools.path[0].join("tofu");
+    let dir = workspace.dir.path().join("bin");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("tofu"), format!("#!/bin/sh\n[ \"$1\" != apply ] || exit 0\nexec {tofu:?} \"$@\"\n"))
+        .unwrap();
+    std::fs::set_permissions(dir.join("tofu"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    workspace.tools.path.insert(0, dir);
+    let pod = workspace.pod(2);
+    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    let said = &report.diagnostics[0];
+    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Something is left after the destroy"));
+    assert_eq!(said.detail.as_deref(), Some("The state still has terraform_data.a, terraform_data.b."));
 }
 
 async fn an_override_of_the_module_does_not_move_the_state(engine: Binary) {

@@ -30,6 +30,7 @@ mod killing;
 mod planning;
 #[path = "../support/pod.rs"]
 mod pod;
+mod providing;
 mod values;
 
 use std::collections::BTreeMap;

@@ -3,15 +3,17 @@
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
-use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome};
+use terraform_runner_operator::api::v1alpha1::{Action, ApprovalReason, Binary, Outcome};
 use terraform_runner_operator::run::order::Order;
 use terraform_runner_operator::store::plan;
 
-use crate::{simple, workspace, workspace_of};
+use crate::{module, simple, workspace, workspace_of};
 
 with_both_engines!(
     a_plan_is_kept_and_exactly_that_plan_is_applied_once,
     a_plan_that_destroys_waits_where_that_is_wanted,
+    a_plan_that_forgets_waits_where_that_is_wanted_and_is_counted,
+    what_is_moved_and_imported_is_counted,
 );
 
 async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once(engine: Binary) {
@@ -63,6 +65,66 @@ async fn a_plan_that_cannot_be_shown_is_not_kept_for_approval() {
     let detail = said.detail.as_deref().unwrap();
     assert!(detail.contains("exit status: 3") && detail.contains("no such luck"), "{detail}");
     assert_eq!(plan::describe(&workspace.store()).await.unwrap(), None);
+}
+
+async fn a_plan_that_forgets_waits_where_that_is_wanted_and_is_counted(engine: Binary) {
+    let workspace = workspace_of(engine, "forgets").await;
+    let made = module("resource \"terraform_data\" \"it\" {}\nresource \"terraform_data\" \"other\" {}\n", [].into());
+    let removed = "removed {\n  from = terraform_data.it\n  lifecycle {\n    destroy = false\n  }\n}\n";
+    let removed = module(&format!("{removed}resource \"terraform_data\" \"other\" {{}}\n"), [].into());
+    let guarded = |number: i64, bundle: &_| Order {
+        stop_if_destroys: true,
+        ..workspace.pod(number).order(Action::Apply, bundle)
+    };
+    let (_, report) = workspace.pod(1).play(&guarded(1, &made), &made).await;
+    assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
+    let (_, report) = workspace.pod(2).play(&guarded(2, &removed), &removed).await;
+    let plan = report.plan.unwrap();
+    assert_eq!((report.outcome, plan.forget, plan.destroy), (Outcome::Planned, 1, 0), "{:?}", report.diagnostics);
+    assert_eq!(plan.approval_reason, Some(ApprovalReason::Forgets));
+    assert_eq!(
+        (plan.resources[0].address.as_str(), plan.resources[0].action.as_str()),
+        ("terraform_data.it", "forget")
+    );
+    assert_eq!(report.state.unwrap().resources, 2, "nothing was applied");
+    let order = Order { plan: Some(plan.id), ..guarded(3, &removed) };
+    let (_, report) = workspace.pod(3).play(&order, &removed).await;
+    assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 1), "{:?}", report.diagnostics);
+}
+
+async fn what_is_moved_and_imported_is_counted(engine: Binary) {
+    let workspace = workspace_of(engine, "moved").await;
+    let made = module("resource \"terraform_data\" \"old\" {}\n", [].into());
+    let pod = workspace.pod(1);
+    pod.play(&pod.order(Action::Apply, &made), &made).await;
+    let text = r#"
+moved {
+  from = terraform_data.old
+  to   = terraform_data.new
+}
+
+import {
+  to = random_string.it
+  id = "imported"
+}
+
+resource "terraform_data" "new" {}
+
+resource "random_string" "it" {
+  length  = 8
+  special = false
+  upper   = false
+  numeric = false
+}
+"#;
+    let moved = module(text, [].into());
+    let pod = workspace.pod(2);
+    let order = Order { stop_if_destroys: true, ..pod.order(Action::Plan, &moved) };
+    let (_, report) = pod.play(&order, &moved).await;
+    let plan = report.plan.unwrap();
+    assert_eq!((plan.import, plan.moved, plan.forget, plan.add), (1, 1, 0, 0), "{:?}", plan.resources);
+    let does = |address: &str| plan.resources.iter().find(|one| one.address == address).unwrap().action.clone();
+    assert_eq!(does("terraform_data.new"), "move");
 }
 
 async fn a_plan_that_destroys_waits_where_that_is_wanted(engine: Binary) {

@@ -14,6 +14,8 @@ pub const APPROVE_ANNOTATION: &str = "infra.opr8r/approve";
 pub const DISCARD_ANNOTATION: &str = "infra.opr8r/discard";
 /// Asks for a new plan, whatever was decided about the last one. A new value is a new request.
 pub const REPLAN_ANNOTATION: &str = "infra.opr8r/replan";
+/// Asks for a plan with the newest versions of providers that the module allows. A new value is a new request.
+pub const UPGRADE_ANNOTATION: &str = "infra.opr8r/upgrade";
 /// Takes a lock away: `HOLDER since TIME`, as `status.lock` tells them, or `HOLDER` alone. It is done once: the same
 /// holder's next lock needs another request.
 pub const UNLOCK_ANNOTATION: &str = "infra.opr8r/unlock";

@@ -225,7 +225,7 @@ pub enum Approval {
     Auto,
     /// Always.
     Manual,
-    /// Only a plan that destroys or replaces something.
+    /// Only a plan that destroys, replaces or forgets something.
     AutoUnlessDestroy,
 }
 

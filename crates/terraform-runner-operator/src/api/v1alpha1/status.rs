@@ -7,6 +7,8 @@ use opcore::finalizer::TeardownRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::spec::Approval;
+
 /// What is known of a workspace. Nothing sensitive is in here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -31,6 +33,9 @@ pub struct TerraformWorkspaceStatus {
     /// What the last comparison with reality found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftStatus>,
+    /// What the `check` blocks of the module found wrong when reality was last looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_checks: Vec<Diagnostic>,
     /// The outputs, without their values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputStatus>,
@@ -120,6 +125,7 @@ impl Action {
 }
 
 /// A run: one Job.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
@@ -147,6 +153,17 @@ pub struct Run {
     /// Whether there must be a state: something was applied, and nobody asked to go on without.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_state: bool,
+    /// Whether it takes the newest versions of providers that the module allows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub upgrade: bool,
+    /// Whether it repeats a run that failed with the same inputs: what that left half made is not made anew without a
+    /// person.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeats: bool,
+    /// Whether it failed in a way in which the same inputs fail each time: it is not repeated before they change, or someone
+    /// asks for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lasting: bool,
     /// The inputs with which an apply had begun before it, if one had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_inputs: Option<String>,
@@ -230,8 +247,20 @@ pub struct PlanStatus {
     pub change: i64,
     /// How many it destroys.
     pub destroy: i64,
-    /// The three counts in short: `+2 ~0 -1`.
+    /// How many it takes into the state.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub import: i64,
+    /// How many have another address in the state from then on.
+    #[serde(default, rename = "move", skip_serializing_if = "is_none")]
+    pub moved: i64,
+    /// How many it takes out of the state, and leaves as they are.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub forget: i64,
+    /// The counts in short: `+2 ~0 -1`, and `+0 ~0 -0, 1 to forget`.
     pub summary: String,
+    /// What a person should look at before it is applied, if there is something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_reason: Option<ApprovalReason>,
     /// Whether it waits for a person.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_approval: bool,
@@ -241,6 +270,46 @@ pub struct PlanStatus {
     /// When it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_at: Option<Timestamp>,
+}
+
+impl PlanStatus {
+    /// What it does beside making, changing and destroying: `1 to import`, `2 to forget`.
+    pub fn others(import: i64, moved: i64, forget: i64) -> Vec<String> {
+        let all = [(import, "import"), (moved, "move"), (forget, "forget")];
+        all.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} to {what}")).collect()
+    }
+
+    /// Whether it waits for a person where this approval is asked for.
+    pub fn waits_under(&self, approval: Approval) -> bool {
+        self.needs_approval
+            && match approval {
+                Approval::Auto => self.approval_reason == Some(ApprovalReason::ReplacesTainted),
+                Approval::Manual => true,
+                Approval::AutoUnlessDestroy => self.destroy > 0 || self.approval_reason.is_some(),
+            }
+    }
+}
+
+/// Why a person should look at a plan before it is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalReason {
+    /// It destroys or replaces something.
+    Destroys,
+    /// It takes something out of the state that stays where it is, and that nobody looks after any more.
+    Forgets,
+    /// It destroys and makes anew what an apply that failed left half made, and the last one failed as well.
+    ReplacesTainted,
+}
+
+impl ApprovalReason {
+    /// In a clause of which the plan is the subject.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Destroys => "it destroys or replaces something",
+            Self::Forgets => "it takes something out of the state that stays where it is",
+            Self::ReplacesTainted => "it destroys and makes anew what the apply that failed left half made",
+        }
+    }
 }
 
 /// What was applied in full.
@@ -281,7 +350,7 @@ impl DriftStatus {
 pub struct ChangedResource {
     /// Its address in the configuration.
     pub address: String,
-    /// What: `create`, `update`, `delete`, `replace`.
+    /// What: `create`, `update`, `delete`, `replace`, `import`, `move`, `forget`.
     pub action: String,
 }
 
@@ -352,6 +421,13 @@ pub struct Diagnostic {
     pub at: Option<String>,
 }
 
+impl Diagnostic {
+    /// Whether it tells of a `check` block whose assertion does not hold.
+    pub fn is_failed_check(&self) -> bool {
+        self.severity == Severity::Warning && self.summary == "Check block assertion failed"
+    }
+}
+
 /// How bad something is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Severity {
@@ -415,6 +491,9 @@ pub struct Handled {
     /// The last request for a new plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replan: Option<String>,
+    /// The last request for newer versions of providers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<String>,
     /// The last request to take a lock away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlock: Option<String>,
@@ -424,6 +503,11 @@ impl Handled {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_none(count: &i64) -> bool {
+    *count == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

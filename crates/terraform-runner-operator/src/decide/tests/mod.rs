@@ -1,5 +1,6 @@
 //! A workspace's way, pass by pass, with what a cluster would answer written down.
 
+mod holding;
 mod interfering;
 mod recovering;
 
@@ -165,6 +166,7 @@ impl Play {
             inputs: run.inputs,
             outcome,
             stage,
+            lasting: false,
             plan: Some(PlanReport { id: format!("plan-{}", run.number), serial: 1, add: 2, ..PlanReport::default() }),
             drift: DriftReport::default(),
             diagnostics: Vec::new(),
@@ -283,6 +285,7 @@ fn a_plan_waits_for_a_person_who_approves_exactly_that_plan() {
     );
     play.annotate("infra.opr8r/approve", "plan-0").settle();
     assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval, "that was another plan");
+    assert!(play.message().contains("is of plan-0, and not of this plan"), "{}", play.message());
     play.annotate("infra.opr8r/approve", "plan-1").settle();
     assert_eq!((play.run().action, play.run().plan.as_deref()), (Action::Apply, Some("plan-1")));
     play.ends(Outcome::Applied, |_| {}).settle();

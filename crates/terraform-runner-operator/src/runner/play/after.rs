@@ -12,17 +12,20 @@ use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::{ERRORED, Layout};
 use crate::runner::stream::told;
 use crate::runner::wire::Trouble;
-use crate::store::state::addresses;
+use crate::store::state::{addresses, is_data};
 
 /// How long a rescue is tried, and the pause between two attempts.
 const RESCUE_WITHIN: Duration = Duration::from_mins(1);
 const RESCUE_PAUSE: Duration = Duration::from_millis(500);
+/// How many resources are named that a destroy left.
+const NAMED_LEFT: usize = 5;
 
 /// What is left after a destroy. What cannot be read is never taken for nothing.
 #[derive(Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
-    Something,
+    /// These, as far as they can be named.
+    Something(Vec<String>),
     /// Nobody can tell, for this reason.
     Unknown(String),
 }
@@ -43,7 +46,7 @@ impl Play {
         if self.order.action == Action::Destroy && outcome == Outcome::Destroyed {
             match left(kept, engine).await {
                 Left::Nothing => self.report.empty = true,
-                Left::Something => self.say(Severity::Error, "Something is left after the destroy", None),
+                Left::Something(what) => self.say_left(&what),
                 Left::Unknown(why) => self.say(Severity::Error, "Whether anything is left is not known", Some(&why)),
             }
         }
@@ -54,6 +57,22 @@ impl Play {
             self.ask_version(engine).await;
         }
         self.report.unrecorded = self.still_unrecorded().await;
+    }
+
+    /// Whether the state has anything that a destroy should not have left in it.
+    pub(super) async fn leaves_something(&self, engine: &Engine, is_managed: bool) -> bool {
+        let kept = if is_managed { Some(self.store.summary().await) } else { None };
+        matches!(left(kept, engine).await, Left::Something(_))
+    }
+
+    fn say_left(&mut self, what: &[String]) {
+        let detail = (!what.is_empty()).then(|| {
+            let named = what.iter().take(NAMED_LEFT).cloned().collect::<Vec<_>>().join(", ");
+            let others = what.len().saturating_sub(NAMED_LEFT);
+            let others = if others > 0 { format!(", and {others} more") } else { String::new() };
+            format!("The state still has {named}{others}.")
+        });
+        self.say(Severity::Error, "Something is left after the destroy", detail.as_deref());
     }
 
     /// Saves what Terraform could not: in the cluster first, which takes a moment, and then where it belongs.
@@ -138,7 +157,10 @@ impl Play {
 async fn left(kept: Option<Result<Option<StateReport>, Trouble>>, engine: &Engine) -> Left {
     match kept {
         Some(Ok(Some(StateReport { resources: 0, .. }))) => Left::Nothing,
-        Some(Ok(Some(StateReport { resources: 1.., .. }))) => Left::Something,
+        Some(Ok(Some(StateReport { resources: 1.., .. }))) => match listed(engine).await {
+            Left::Nothing | Left::Unknown(_) => Left::Something(Vec::new()),
+            named @ Left::Something(_) => named,
+        },
         // The state is encrypted, or elsewhere: only Terraform can tell.
         Some(Ok(Some(_))) | None => listed(engine).await,
         // A destroy is ordered where there is a state: it went since, and with it what was known.
@@ -150,8 +172,13 @@ async fn left(kept: Option<Result<Option<StateReport>, Trouble>>, engine: &Engin
 /// What Terraform itself says is left.
 async fn listed(engine: &Engine) -> Left {
     match engine.call(&args(["state", "list", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await {
-        Ok(listed) if listed.code() == Some(0) && listed.kept.trim_ascii().is_empty() => Left::Nothing,
-        Ok(listed) if listed.code() == Some(0) => Left::Something,
+        Ok(listed) if listed.code() == Some(0) => {
+            // What was only read is nothing that could be destroyed.
+            let text = String::from_utf8_lossy(&listed.kept);
+            let all = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_data(line));
+            let all: Vec<String> = all.map(str::to_owned).collect();
+            if all.is_empty() { Left::Nothing } else { Left::Something(all) }
+        }
         Ok(listed) => {
             let tail = listed.tail.join("\n");
             Left::Unknown(format!("{} state list ended with {}. {tail}", engine.program, listed.status))
@@ -189,12 +216,13 @@ mod tests {
         let tofu = |program| engine(program, stop.clone());
         let state = |resources| Some(Ok(Some(StateReport { resources, ..StateReport::default() })));
         assert_eq!(left(state(0), &tofu("false")).await, Left::Nothing);
-        assert_eq!(left(state(2), &tofu("true")).await, Left::Something);
+        assert_eq!(left(state(2), &tofu("true")).await, Left::Something(Vec::new()), "which of them is not known");
         for kept in [None, state(-1)] {
             assert_eq!(left(kept, &tofu("true")).await, Left::Nothing, "an empty list");
         }
         for kept in [None, state(-1)] {
-            assert_eq!(left(kept, &tofu("echo")).await, Left::Something, "a list of something");
+            let listed = Left::Something(vec!["state list -no-color".to_owned()]);
+            assert_eq!(left(kept, &tofu("echo")).await, listed, "a list of something");
         }
         let unreadable = || Some(Err(Trouble::Away("it is away".to_owned())));
         for (kept, program) in

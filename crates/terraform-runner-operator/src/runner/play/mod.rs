@@ -9,6 +9,7 @@
 //! ```
 
 mod after;
+mod fault;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -81,6 +82,7 @@ impl Play {
             outcome: Outcome::Failed,
             stage: Stage::Prepare,
             plan: None,
+            lasting: false,
             drift: DriftReport::default(),
             diagnostics: Vec::new(),
             state: None,
@@ -119,8 +121,8 @@ impl Play {
         let before = inputs::read(&settings::previous()).ok().and_then(|bytes| Bundle::parse(&bytes).ok());
         let confidential = [&bundle.confidential, &before.unwrap_or_default().confidential].map(Vec::as_slice).concat();
         self.redactor = Arc::new(Redactor::new(&confidential));
-        let layout =
-            Layout::new(&settings::work(), &bundle).map_err(|why| self.fail("The module cannot be laid out", &why))?;
+        let layout = Layout::new(&settings::work(), &bundle)
+            .map_err(|why| self.fail_each_time("The module cannot be laid out", &why))?;
         let (env, refused) = layout::environment(&bundle, &layout, &settings::address());
         for name in refused {
             let detail = "The runner sets it, and the value in spec.env is not used. Remove it there.";
@@ -177,7 +179,8 @@ impl Play {
         }
         if let Some(format) = &ended.heard.foreign {
             let detail = format!("It speaks version {format} of its machine-readable format; 1 is understood here.");
-            return Err(self.fail(&format!("This version of {} is not supported", engine.program), &detail));
+            let summary = format!("This version of {} is not supported", engine.program);
+            return Err(self.fail_each_time(&summary, &detail));
         }
         if ended.code().is_some_and(|code| good.contains(&code)) {
             return Ok(ended);
@@ -190,12 +193,13 @@ impl Play {
 
     /// Terraform is not there, or is no program.
     fn no_engine(&mut self, engine: &Engine, error: &std::io::Error) -> Outcome {
-        let detail = if error.kind() == std::io::ErrorKind::NotFound {
-            format!("The image has no {} in its path. Name one that has in spec.engine.image.", engine.program)
-        } else {
-            error.to_string()
-        };
-        self.fail(&format!("{} cannot be started", engine.program), &detail)
+        let summary = format!("{} cannot be started", engine.program);
+        if error.kind() == std::io::ErrorKind::NotFound {
+            let detail =
+                format!("The image has no {} in its path. Name one that has in spec.engine.image.", engine.program);
+            return self.fail_each_time(&summary, &detail);
+        }
+        self.fail(&summary, &error.to_string())
     }
 
     /// Why a call failed, and the words that it lacks.
@@ -237,6 +241,8 @@ impl Play {
             let detail = Some(tail.as_str()).filter(|tail| !tail.is_empty());
             self.say(Severity::Error, &format!("{} ended with {}", engine.program, ended.status), detail);
         }
+        self.explain_shell();
+        self.report.lasting = matches!(stage, Stage::Init | Stage::Plan) && fault::is_of_inputs(engine, ended).await;
         Outcome::Failed
     }
 
@@ -269,6 +275,12 @@ impl Play {
     fn fail(&mut self, summary: &str, detail: &str) -> Outcome {
         self.say(Severity::Error, summary, Some(detail));
         Outcome::Failed
+    }
+
+    /// The same for what the same inputs would bring about each time.
+    fn fail_each_time(&mut self, summary: &str, detail: &str) -> Outcome {
+        self.report.lasting = true;
+        self.fail(summary, detail)
     }
 
     fn took(&mut self, stage: Stage, since: Instant) {

@@ -7,13 +7,14 @@ use k8s_openapi::ByteString;
 use tokio::time::Instant;
 
 use super::{Play, READ_WITHIN, args};
-use crate::api::v1alpha1::{Action, ChangedResource, Outcome, Severity};
+use crate::api::v1alpha1::{Action, ApprovalReason, ChangedResource, Outcome, Severity};
 use crate::run::bundle::Bundle;
 use crate::run::bundle::ERRORED;
 use crate::run::names::hash_bytes;
 use crate::run::report::{DriftReport, NAMED_RESOURCES, OutputValues, PlanReport, Stage, is_key};
 use crate::runner::engine::{Engine, Listen};
 use crate::runner::layout::{Layout, put};
+use crate::runner::providers::{self, LOCKFILE};
 use crate::runner::stream::Heard;
 use crate::runner::wire::PlanFiling;
 use crate::store::places::Facts;
@@ -33,7 +34,7 @@ impl Play {
         layout: &Layout,
         engine: &Engine,
     ) -> Result<Outcome, Outcome> {
-        self.init(layout, engine).await?;
+        let versions = self.init(bundle, layout, engine).await?;
         let is_managed = bundle.backend.is_none();
         if !is_managed && self.order.state.same_place && self.order.action != Action::Check {
             self.push_rescued(layout, engine).await?;
@@ -47,12 +48,19 @@ impl Play {
             _ if self.order.plan.is_some() => self.fetch(layout).await?,
             _ => {
                 let (changes, heard) = self.plan(layout, engine, is_managed).await?;
+                if self.order.action != Action::Destroy {
+                    self.check_variables(bundle, layout, engine, &heard).await?;
+                    self.keep_versions(bundle, layout, versions.as_deref()).await?;
+                }
                 if !changes {
-                    return self.unchanged(&heard, engine).await;
+                    return self.unchanged(&heard, layout, engine, is_managed).await;
                 }
                 let waits = match self.order.action {
                     Action::Plan => true,
-                    Action::Apply => self.order.stop_if_destroys && heard.destroys(),
+                    Action::Apply => match self.approval_reason(&heard) {
+                        Some(ApprovalReason::ReplacesTainted) => true,
+                        reason => self.order.stop_if_destroys && reason.is_some(),
+                    },
                     // It is there to destroy.
                     Action::Check | Action::Destroy => false,
                 };
@@ -109,7 +117,43 @@ impl Play {
         if pushed { Ok(()) } else { Err(self.fail("A state that was rescued is not taken by its backend", "")) }
     }
 
-    async fn init(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
+    /// Fetches providers and modules. Answers the versions of providers that were kept, if they were to be used.
+    async fn init(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine) -> Result<Option<String>, Outcome> {
+        let kept = self.kept_versions(bundle).await?;
+        let file = layout.module.join(LOCKFILE);
+        let unwritten = "The versions of providers cannot be written";
+        if let Some(kept) = &kept {
+            put(&file, providers::reused(kept).as_bytes()).map_err(|error| self.fail(unwritten, &error.to_string()))?;
+        }
+        let before = self.report.diagnostics.len();
+        let failed = match self.init_once(layout, engine).await {
+            Ok(()) => return Ok(kept),
+            Err(failed) => failed,
+        };
+        let said = self.report.diagnostics.get(before..).unwrap_or_default();
+        let of_providers = failed == Outcome::Failed && said.iter().any(|said| said.summary.contains("provider"));
+        let others = kept.as_deref().filter(|_| of_providers).and_then(providers::of_registries);
+        let (Some(kept), Some(others)) = (kept, others) else { return Err(failed) };
+        // The image may be another one by now, and have other versions of what it brings along.
+        let first = self.report.diagnostics.split_off(before);
+        let _ = std::fs::remove_file(&file);
+        put(&file, others.as_bytes()).map_err(|error| self.fail(unwritten, &error.to_string()))?;
+        if let Err(again) = self.init_once(layout, engine).await {
+            self.report.diagnostics.truncate(before);
+            self.report.diagnostics.extend(first);
+            return Err(again);
+        }
+        self.report.lasting = false;
+        let now = std::fs::read_to_string(&file).unwrap_or_default();
+        let changed = providers::changed(&kept, &now);
+        if !changed.is_empty() {
+            let detail = format!("The image has no longer what was used before. It is now {}.", changed.join(", "));
+            self.say(Severity::Warning, "Other versions of providers are used", Some(&detail));
+        }
+        Ok(Some(kept))
+    }
+
+    async fn init_once(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
         let mut words = args(["init", "-input=false", "-json"]);
         if let Some(file) = &layout.backend {
             let mut option = OsString::from("-backend-config=");
@@ -117,6 +161,26 @@ impl Play {
             words.push(option);
         }
         self.call(engine, Stage::Init, words, self.planned_by(), &[0]).await.map(drop)
+    }
+
+    /// The versions of providers that are to be used again. A module may say itself what it wants.
+    async fn kept_versions(&mut self, bundle: &Bundle) -> Result<Option<String>, Outcome> {
+        if bundle.files.contains_key(LOCKFILE) || self.order.upgrade {
+            return Ok(None);
+        }
+        let kept = self.store.lockfile().await;
+        let kept = kept.map_err(|why| self.fail("The versions of providers cannot be read", &why.to_string()))?;
+        Ok(kept.map(|kept| String::from_utf8_lossy(&kept).into_owned()))
+    }
+
+    /// Keeps the versions of providers with which a plan could be made.
+    async fn keep_versions(&mut self, bundle: &Bundle, layout: &Layout, kept: Option<&str>) -> Result<(), Outcome> {
+        let Ok(used) = std::fs::read(layout.module.join(LOCKFILE)) else { return Ok(()) };
+        if bundle.files.contains_key(LOCKFILE) || kept.map(str::as_bytes) == Some(&used) {
+            return Ok(());
+        }
+        let kept = self.store.keep_lockfile(used).await;
+        kept.map_err(|why| self.fail("The versions of providers cannot be kept", &why.to_string()))
     }
 
     /// Compares reality with the state. Nothing is written, so no lock is needed.
@@ -172,30 +236,47 @@ impl Play {
             add: counts.add,
             change: counts.change,
             destroy: counts.remove,
+            import: counts.import,
+            moved: heard.moved,
+            forget: heard.forgets(),
+            approval_reason: self.approval_reason(&heard),
             resources: first(&heard.planned),
         });
         Ok((ended.code() == Some(CHANGES), heard))
     }
 
-    /// There is nothing to change.
-    async fn unchanged(&mut self, heard: &Heard, engine: &Engine) -> Result<Outcome, Outcome> {
+    /// Why a person should look at a plan.
+    fn approval_reason(&self, heard: &Heard) -> Option<ApprovalReason> {
+        if self.order.stop_if_tainted && !heard.tainted.is_empty() {
+            return Some(ApprovalReason::ReplacesTainted);
+        }
+        let destroys = heard.destroys().then_some(ApprovalReason::Destroys);
+        destroys.or_else(|| (heard.forgets() > 0).then_some(ApprovalReason::Forgets))
+    }
+
+    /// There is nothing to change. But the state may tell of what is there no more, or not as it says: the plan has looked,
+    /// and only an apply saves what it saw, be the plan empty. Without it each comparison would find the same difference
+    /// again, and what is gone already would be left after each destroy.
+    async fn unchanged(
+        &mut self,
+        heard: &Heard,
+        layout: &Layout,
+        engine: &Engine,
+        is_managed: bool,
+    ) -> Result<Outcome, Outcome> {
         if self.order.action == Action::Destroy {
+            // Where nobody knows of a state, none is made: an empty one would be taken for nothing left.
+            if self.leaves_something(engine, is_managed).await {
+                self.apply(layout, engine).await?;
+            }
             self.report.stage = Stage::Done;
             return Ok(Outcome::Destroyed);
         }
         if !heard.drifted.is_empty() {
-            self.take_in_reality(engine).await?;
+            self.apply(layout, engine).await?;
         }
         self.read_outputs(engine).await?;
         Ok(Outcome::Unchanged)
-    }
-
-    /// Has the state say what is there. The module asks for no change of it, so that no apply would, and each comparison
-    /// would find the same difference again.
-    async fn take_in_reality(&mut self, engine: &Engine) -> Result<(), Outcome> {
-        let words = args(["apply", "-input=false", "-json", "-refresh-only", "-auto-approve"]);
-        let until = Instant::now() + self.order.apply_within.as_duration();
-        self.call(engine, Stage::Apply, words, until, &[0]).await.map(drop)
     }
 
     /// Keeps the plan for a person, with what that person reads.
@@ -248,6 +329,8 @@ impl Play {
     }
 
     async fn apply(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
+        // What failed before the apply may hold after it, and is asked again.
+        self.report.diagnostics.retain(|said| !said.is_failed_check());
         let mut words = args(["apply", "-input=false", "-json"]);
         words.push(layout.plan.clone().into());
         let until = Instant::now() + self.order.apply_within.as_duration();

@@ -1,0 +1,119 @@
+//! Whose fault a failure is: what is wrong with a module, or with the values of its variables, no repetition mends.
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Play, READ_WITHIN, args};
+use crate::api::v1alpha1::Outcome;
+use crate::run::bundle::Bundle;
+use crate::runner::engine::{Ended, Engine, Listen};
+use crate::runner::layout::Layout;
+use crate::runner::stream::{Heard, told};
+
+/// What is said of values that a module does not take.
+const OF_VALUES: [&str; 3] =
+    ["No value for required variable", "Invalid value for input variable", "Invalid value for variable"];
+/// What is said of a module while what it needs is not there: that may come.
+const NOT_FETCHED: [&str; 3] =
+    ["Module not installed", "Module source has changed", "Module version requirements have changed"];
+/// What is said of a value that no variable takes. Of several only the first are named.
+const UNDECLARED: &str = "Value for undeclared variable";
+/// The words of Linux for a shell that an image does not have.
+const NO_SHELL: &str = "fork/exec /bin/sh: no such file or directory";
+
+/// Whether the inputs are at fault. Terraform validates a module without asking anyone outside.
+pub(super) async fn is_of_inputs(engine: &Engine, ended: &Ended) -> bool {
+    if OF_VALUES.iter().any(|summary| ended.heard.failed_with(summary)) {
+        return true;
+    }
+    let validated =
+        engine.call(&args(["validate", "-json", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
+    let Ok(validated) = validated else { return false };
+    let said: Value = serde_json::from_slice(&validated.kept).unwrap_or_default();
+    said["diagnostics"].as_array().into_iter().flatten().any(is_of_module)
+}
+
+/// Whether a diagnostic is an error in a file of the module.
+fn is_of_module(said: &Value) -> bool {
+    let fetched = said["summary"].as_str().is_some_and(|summary| !NOT_FETCHED.contains(&summary));
+    said["severity"] == "error" && !said["range"].is_null() && fetched
+}
+
+impl Play {
+    /// Refuses values of `spec.variables` that the module has no variable for: they are misspelt. What comes from Secrets and
+    /// ConfigMaps may be there for others, too.
+    pub(super) async fn check_variables(
+        &mut self,
+        bundle: &Bundle,
+        layout: &Layout,
+        engine: &Engine,
+        heard: &Heard,
+    ) -> Result<(), Outcome> {
+        if bundle.expected.is_empty() || !heard.diagnostics.iter().any(|said| said.summary == UNDECLARED) {
+            return Ok(());
+        }
+        let mut words = args(["show", "-json", "-no-color"]);
+        words.push(layout.plan.clone().into());
+        let shown = engine.call(&words, Instant::now() + READ_WITHIN, Listen::Keep).await;
+        let shown = shown.ok().filter(|shown| shown.code() == Some(0));
+        let shown: Option<Value> = shown.and_then(|shown| serde_json::from_slice(&shown.kept).ok());
+        // Without it the warning has to do.
+        let Some(shown) = shown else { return Ok(()) };
+        let declared = &shown["configuration"]["root_module"]["variables"];
+        let undeclared: Vec<&str> =
+            bundle.expected.iter().map(String::as_str).filter(|name| declared.get(name).is_none()).collect();
+        if undeclared.is_empty() {
+            return Ok(());
+        }
+        let known: Vec<&str> = declared.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let summary = format!("spec.variables: the module has no variable {}", undeclared.join(", "));
+        let detail = format!("Correct the name, or declare the variable in the module. It has: {known}.");
+        self.report.diagnostics.retain(|said| !said.summary.to_lowercase().contains("undeclared variable"));
+        Err(self.fail_each_time(&summary, &detail))
+    }
+
+    /// Says what helps where a provisioner wants a shell that its image does not have.
+    pub(super) fn explain_shell(&mut self) {
+        for detail in self.report.diagnostics.iter_mut().filter_map(|said| said.detail.as_mut()) {
+            if let Some(explained) = with_shell_explained(detail) {
+                *detail = told(&explained, &self.redactor);
+            }
+        }
+    }
+}
+
+/// What is said where a provisioner wants a shell that is not there, with the cure first.
+fn with_shell_explained(detail: &str) -> Option<String> {
+    let cure = "The image has no shell. Name a program that it has in `interpreter`, or an image with a shell in \
+                spec.engine.image.";
+    detail.contains(NO_SHELL).then(|| format!("{cure} {detail}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_provisioner_without_a_shell_is_told_what_helps() {
+        let detail = "Error running command 'echo hello': fork/exec /bin/sh: no such file or directory. Output: ";
+        let explained = with_shell_explained(detail).unwrap();
+        assert!(
+            explained.starts_with("The image has no shell.") && explained.contains("spec.engine.image"),
+            "{explained}"
+        );
+        assert_eq!(with_shell_explained("Error running command 'false': exit status 1. Output: "), None);
+    }
+
+    #[test]
+    fn what_was_not_fetched_yet_is_no_fault_of_the_module() {
+        let error = |summary: &str, range: Value| json!({ "severity": "error", "summary": summary, "range": range });
+        let place = || json!({ "filename": "main.tf", "start": { "line": 1 } });
+        assert!(is_of_module(&error("Unsupported argument", place())));
+        assert!(!is_of_module(&error("Module not installed", place())));
+        assert!(!is_of_module(&error("Missing required provider", Value::Null)));
+        assert!(!is_of_module(&json!({ "severity": "warning", "summary": "Deprecated", "range": place() })));
+    }
+}
