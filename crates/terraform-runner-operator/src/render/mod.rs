@@ -10,7 +10,10 @@ mod rights;
 
 pub use adopted::Adopted;
 pub use backend::MANAGED;
-pub use inputs::{Found, Inputs, Problem, Reference, Source, Sources, input_secrets, inputs, references};
+pub use inputs::{
+    Found, Inputs, Problem, Reference, Source, Sources, Wanted, few_enough, input_secrets, inputs, references,
+    small_enough, wanted,
+};
 pub use job::{Chunks, Settings, job};
 pub use module::{builtin, fill};
 pub use outputs::{outputs_name, outputs_secret, statuses};

@@ -48,6 +48,7 @@ impl Play {
             report: None,
             journal: None,
             outputs: None,
+            outputs_fault: None,
             parts: Vec::new(),
             lock: None,
             lease: None,
@@ -56,6 +57,7 @@ impl Play {
             circle: None,
             dependants: Vec::new(),
             turn: true,
+            room: None,
         };
         Self { workspace, seen, now: START.parse().unwrap() }
     }
@@ -130,7 +132,7 @@ impl Play {
 
     fn part(&mut self, target: Target, part: String) {
         self.seen.parts.retain(|known| known.target.name != target.name);
-        self.seen.parts.push(PartSeen { target, part, chunks: 1 });
+        self.seen.parts.push(PartSeen { target, part, chunks: 1, version: "1".to_owned() });
     }
 
     /// Passes until nothing is written any more.
