@@ -12,6 +12,7 @@
 //! | what a write is, and how it is done | [`plan`], [`act`] |
 //! | when another object is ready | [`readiness`] |
 //! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
+//! | how much of something there may be at a time, and for whom | [`slots`] |
 //! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
 //! `examples/notebook` is a whole operator in a page or two.
@@ -39,6 +40,7 @@ pub mod queue;
 pub mod readiness;
 pub mod runtime;
 mod server;
+pub mod slots;
 pub mod watch;
 
 pub use controller::Context;

@@ -97,7 +97,7 @@ impl Workspaces {
     pub fn new(settings: Settings, limits: Limits) -> Self {
         Self {
             settings,
-            slots: Arc::new(Slots::new(limits)),
+            slots: Arc::new(Slots::new(limits.into())),
             room: Room::default(),
             measures: None,
             interests: Arc::default(),
@@ -200,7 +200,7 @@ impl Operator for Workspaces {
         self.wake_depended_on(&key, let_go);
 
         let now = context.now();
-        let mut seen = observe::look(workspace, context.client(), &self.room, now).await?;
+        let mut seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
         if let Some(adopted) = &seen.adopted {
             let others = adopted.owner.iter().chain(&adopted.others).cloned().map(Interest::Workspace);
             let known = interests.len();
@@ -208,7 +208,7 @@ impl Operator for Workspaces {
             if interests.len() > known {
                 lock(&self.interests).put(&key, interests);
                 // Looked at before anyone would have told: once more.
-                seen = observe::look(workspace, context.client(), &self.room, now).await?;
+                seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
             }
         }
         if let Some(class) = wants_turn(workspace, &seen, now) {

@@ -25,7 +25,9 @@ use crate::api::v1alpha1::{
     Dependency, LockStatus, ManagedBackend, OutputsWritten, TerraformWorkspace, TerraformWorkspaceStatus,
     WorkspacePhase,
 };
-use crate::render::{self, Adopted, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Source, Sources};
+use crate::render::{
+    self, Adopted, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Settings, Source, Sources,
+};
 use crate::run::names::Names;
 use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 use crate::store;
@@ -200,6 +202,7 @@ impl Seen {
 pub(crate) async fn look(
     workspace: &TerraformWorkspace,
     client: &Client,
+    settings: &Settings,
     room: &Room,
     now: Timestamp,
 ) -> Result<Seen, Error> {
@@ -240,8 +243,10 @@ pub(crate) async fn look(
         }
         None => None,
     };
+    let permitted = settings.permit(&workspace.spec);
+    let sources = permitted.and(referred.sources);
     Ok(Seen {
-        inputs: referred.sources.and_then(|sources| render::inputs(&workspace.spec, &sources)),
+        inputs: sources.and_then(|sources| render::inputs(&workspace.spec, &sources)),
         jobs,
         pod: run.map(|run| pod_seen(pods.iter().flatten(), &run.job)).unwrap_or_default(),
         report: told.report,

@@ -7,6 +7,7 @@ mod job;
 mod module;
 mod outputs;
 mod rights;
+mod settings;
 
 pub use adopted::Adopted;
 pub use backend::MANAGED;
@@ -14,10 +15,11 @@ pub use inputs::{
     Found, Inputs, Problem, Reference, Source, Sources, Wanted, few_enough, input_secrets, inputs, references,
     small_enough, wanted,
 };
-pub use job::{Chunks, Settings, job};
+pub use job::{Chunks, job};
 pub use module::{builtin, fill};
 pub use outputs::{outputs_name, outputs_secret, statuses};
 pub use rights::{binding, rights};
+pub use settings::{Longest, Settings};
 
 use std::collections::BTreeMap;
 

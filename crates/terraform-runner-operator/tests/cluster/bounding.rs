@@ -15,8 +15,6 @@ use terraform_runner_operator::store::pack::gzip;
 
 use crate::stage::{Stage, eventually};
 
-const LIMITS: Limits = Limits { runs: 10, checks: 2 };
-
 #[tokio::test]
 async fn outputs_that_somebody_made_to_burst_the_operator_are_told_and_not_read() {
     let stage = Stage::new("bombs").await;
@@ -37,7 +35,7 @@ async fn outputs_that_somebody_made_to_burst_the_operator_are_told_and_not_read(
 async fn what_was_told_is_read_again_only_when_it_or_its_secret_changes() {
     let stage = Stage::new("quiet").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    let running = stage.start_on(proxy.config(), LIMITS);
+    let running = stage.start_on(proxy.config(), Limits::default());
     stage.write("net", json!({})).await;
     let ready = stage.ready("net").await;
     let report = render::names(&ready).report();

@@ -2,13 +2,14 @@
 
 mod interfering;
 mod recovering;
+mod turns;
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use opcore::conditions::{READY, STALLED, find, is_true};
 use opcore::plan::Target;
-use opcore::{Decision, Write};
+use opcore::{Decision, Next, Write};
 use serde_json::json;
 
 use super::{decide, wants_turn};
@@ -84,7 +85,7 @@ impl Play {
     }
 
     fn decide(&self) -> Decision<TerraformWorkspace> {
-        let settings = Settings { image: "runner".to_owned(), pull_policy: "Never".to_owned() };
+        let settings = Settings::new("runner", "Never");
         decide(&self.workspace, &self.seen, &settings, self.now)
     }
 
