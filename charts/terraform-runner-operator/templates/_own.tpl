@@ -12,6 +12,14 @@ env:
     value: {{ $image.pullPolicy | quote }}
   - name: OPCORE_MAX_RUNS
     value: {{ int .Values.runs.max | quote }}
+  - name: OPCORE_MAX_RUNS_PER_NAMESPACE
+    value: {{ int .Values.runs.maxPerNamespace | quote }}
   - name: OPCORE_MAX_CHECKS
     value: {{ int .Values.runs.maxChecks | quote }}
+  - name: OPCORE_START_WITHIN
+    value: {{ .Values.runs.startWithin | quote }}
+  {{- range $part, $most := .Values.runs.maxTimeouts }}
+  - name: {{ printf "OPCORE_MAX_%s_TIMEOUT" (upper $part) }}
+    value: {{ $most | quote }}
+  {{- end }}
 {{- end }}

@@ -13,6 +13,7 @@
 //! | when another object is ready | [`readiness`] |
 //! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
 //! | asking what is not in the cluster | [`poll`] |
+//! | how much of something there may be at a time, and for whom | [`slots`] |
 //! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
 //! `examples/notebook` is a whole operator in a page or two.
@@ -54,6 +55,7 @@ pub mod readiness;
 #[allow(clippy::disallowed_methods, reason = "where the clock comes from")]
 pub mod runtime;
 mod server;
+pub mod slots;
 pub mod watch;
 
 pub use controller::Context;

@@ -23,7 +23,7 @@ use crate::api::v1alpha1::{
 };
 use crate::decide::{Turn, keep_applied, refused, tear_down};
 use crate::measures::Measures;
-use crate::observe::{self, Seen};
+use crate::observe::{self, Room, Seen};
 use crate::render::{self, OPERATOR, Settings, Source};
 use crate::slots::{Class, Limits, Slots};
 
@@ -31,6 +31,7 @@ use crate::slots::{Class, Limits, Slots};
 pub struct Workspaces {
     settings: Settings,
     slots: Arc<Slots>,
+    room: Room,
     measures: Option<Measures>,
     interests: Arc<Mutex<Interests>>,
     wakes: OnceLock<Wakes>,
@@ -98,7 +99,8 @@ impl Workspaces {
     pub fn new(settings: Settings, limits: Limits) -> Self {
         Self {
             settings,
-            slots: Arc::new(Slots::new(limits)),
+            slots: Arc::new(Slots::new(limits.into())),
+            room: Room::default(),
             measures: None,
             interests: Arc::default(),
             wakes: OnceLock::new(),
@@ -202,7 +204,7 @@ impl Operator for Workspaces {
         self.wake_depended_on(&key, let_go);
 
         let now = context.now();
-        let mut seen = observe::look(workspace, context.client(), now).await?;
+        let mut seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
         if let Some(adopted) = &seen.adopted {
             let others = adopted.owner.iter().chain(&adopted.others).cloned().map(Interest::Workspace);
             let known = interests.len();
@@ -210,7 +212,7 @@ impl Operator for Workspaces {
             if interests.len() > known {
                 lock(&self.interests).put(&key, interests);
                 // Looked at before anyone would have told: once more.
-                seen = observe::look(workspace, context.client(), now).await?;
+                seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
             }
         }
         Ok(seen)
@@ -264,13 +266,21 @@ impl Operator for Workspaces {
         let number = |status: Option<&TerraformWorkspaceStatus>| Some(status?.run.as_ref()?.number);
         let begins = number(Some(status)) != number(workspace.status.as_ref());
         // No run needs the Secret with the outputs.
-        let outputs = ObjectId::named::<Secret>(key.namespace.as_deref(), &render::outputs_name(workspace));
+        let name = render::outputs_name(workspace);
+        let outputs = ObjectId::named::<Secret>(key.namespace.as_deref(), &name);
         let refusal = done.refusals().find(|refusal| refusal.object != outputs);
-        if done.failure.is_some() || (begins && refusal.is_some()) {
+        if begins && (done.failure.is_some() || refusal.is_some()) {
             // What a run needs was not written: it has not begun.
             *status = workspace.status.clone().unwrap_or_default();
-        } else if let Some(refusal) = refusal.filter(|_| !has_job(status, done)) {
-            refused(status, refusal, now);
+        } else {
+            if let Some(refusal) = refusal.filter(|_| done.failure.is_none() && !has_job(status, done)) {
+                refused(status, refusal, now);
+            }
+            outputs_written(workspace, status, done, &outputs);
+            if done.failure.is_some() {
+                // A lock that was to be taken away may still be there, and the request for it stands.
+                status.handled.unlock = workspace.status.as_ref().and_then(|before| before.handled.unlock.clone());
+            }
         }
         if status.run.as_ref().is_none_or(Run::is_over) {
             for next in self.slots.give_back(&key) {
@@ -296,6 +306,31 @@ impl Operator for Workspaces {
         }
         let interests = lock(&self.interests).remove(key);
         self.wake_depended_on(key, interests);
+    }
+}
+
+/// Takes down what the Secret with the outputs is now, or takes back that it was written.
+fn outputs_written(
+    workspace: &TerraformWorkspace,
+    status: &mut TerraformWorkspaceStatus,
+    done: &Done<'_>,
+    outputs: &ObjectId,
+) {
+    let before = workspace.status.as_ref();
+    if status.outputs_written == before.and_then(|before| before.outputs_written.clone()) {
+        return;
+    }
+    let version = done.attempts.iter().find_map(|attempt| match &attempt.outcome {
+        Outcome::Applied { object, .. } if attempt.write.object().as_ref() == Some(outputs) => {
+            object.resource_version()
+        }
+        _ => None,
+    });
+    if let (Some(version), Some(written)) = (version, &mut status.outputs_written) {
+        written.secret = version;
+    } else {
+        status.outputs_secret = before.and_then(|before| before.outputs_secret.clone());
+        status.outputs_written = None;
     }
 }
 

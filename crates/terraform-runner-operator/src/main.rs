@@ -1,9 +1,12 @@
 //! The operator: see the library beside it.
 
+use std::time::Duration;
+
 use clap::Args;
+use opcore::runtime::duration;
 use terraform_runner_operator::api::v1alpha1::SimpleResource;
 use terraform_runner_operator::controller::Workspaces;
-use terraform_runner_operator::render::Settings;
+use terraform_runner_operator::render::{Longest, Settings};
 use terraform_runner_operator::slots::Limits;
 use terraform_runner_operator::typed::TypedKind;
 
@@ -22,9 +25,49 @@ struct RunFlags {
     #[arg(long, env = "OPCORE_MAX_RUNS", default_value = "10", value_parser = clap::value_parser!(u16).range(1..))]
     max_runs: u16,
 
+    /// How many of them there may be in one namespace; 0 means half of them.
+    #[arg(long, env = "OPCORE_MAX_RUNS_PER_NAMESPACE", default_value = "0")]
+    max_runs_per_namespace: u16,
+
     /// How many of them may be comparisons with reality.
     #[arg(long, env = "OPCORE_MAX_CHECKS", default_value = "2", value_parser = clap::value_parser!(u16).range(1..))]
     max_checks: u16,
+
+    /// How long the pod of a run may take to start before the run gives up its turn.
+    #[arg(long, env = "OPCORE_START_WITHIN", default_value = "10m", value_parser = duration)]
+    start_within: Duration,
+
+    /// The longest time that a workspace may ask for planning.
+    #[arg(long, env = "OPCORE_MAX_PLAN_TIMEOUT", default_value = "1h", value_parser = duration)]
+    max_plan_timeout: Duration,
+
+    /// The longest time that a workspace may ask for applying.
+    #[arg(long, env = "OPCORE_MAX_APPLY_TIMEOUT", default_value = "4h", value_parser = duration)]
+    max_apply_timeout: Duration,
+
+    /// The longest time that a workspace may ask for destroying.
+    #[arg(long, env = "OPCORE_MAX_DESTROY_TIMEOUT", default_value = "4h", value_parser = duration)]
+    max_destroy_timeout: Duration,
+}
+
+impl RunFlags {
+    fn limits(&self) -> Limits {
+        let share = match self.max_runs_per_namespace {
+            0 => self.max_runs.div_ceil(2),
+            share => share,
+        };
+        Limits { runs: self.max_runs.into(), share: share.into(), checks: self.max_checks.into() }
+    }
+
+    fn settings(self) -> Settings {
+        let longest = Longest {
+            plan: self.max_plan_timeout.into(),
+            apply: self.max_apply_timeout.into(),
+            destroy: self.max_destroy_timeout.into(),
+        };
+        let settings = Settings::new(self.runner_image, self.runner_pull_policy);
+        Settings { start_within: self.start_within.into(), longest, ..settings }
+    }
 }
 
 #[global_allocator]
@@ -32,9 +75,8 @@ static ALLOCATOR: opcore::Allocator = opcore::Allocator;
 
 fn main() -> std::process::ExitCode {
     opcore::runtime::run_with(opcore::build_info!(), |context, flags: RunFlags| async move {
-        let settings = Settings { image: flags.runner_image, pull_policy: flags.runner_pull_policy };
-        let limits = Limits { runs: flags.max_runs.into(), checks: flags.max_checks.into() };
-        let workspaces = Workspaces::new(settings, limits).measured(context.metrics());
+        let limits = flags.limits();
+        let workspaces = Workspaces::new(flags.settings(), limits).measured(context.metrics());
         let workspaces = context.controller(workspaces);
         let simple = context.controller(TypedKind::<SimpleResource>::default());
         futures::try_join!(workspaces, simple).map(|_| ())

@@ -220,7 +220,7 @@ mod tests {
 
     fn measures() -> (Measures, Metrics, Arc<Slots>) {
         let metrics = Metrics::new(opcore::build_info!()).unwrap();
-        let slots = Arc::new(Slots::new(Limits { runs: 1, checks: 1 }));
+        let slots = Arc::new(Slots::new(Limits { runs: 1, share: 1, checks: 1 }.into()));
         (Measures::new(&metrics, &slots).unwrap(), metrics, slots)
     }
 

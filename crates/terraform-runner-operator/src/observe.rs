@@ -1,9 +1,11 @@
 //! Reads: what a workspace refers to, its Jobs, its Secrets, its lock. Chooses nothing.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use futures::future::{OptionFuture, try_join_all};
+use futures::future::OptionFuture;
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,17 +19,23 @@ use opcore::duration::Span;
 use opcore::ownership::OWNER_LABEL;
 use opcore::plan::Target;
 use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::v1alpha1::{
-    Dependency, LockStatus, ManagedBackend, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+    Dependency, LockStatus, ManagedBackend, OutputsWritten, TerraformWorkspace, TerraformWorkspaceStatus,
+    WorkspacePhase,
 };
-use crate::render::{self, Adopted, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Source};
+use crate::render::{
+    self, Adopted, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Settings, Source, Sources,
+};
 use crate::run::names::Names;
 use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 use crate::store;
 
 /// What Kubernetes says where it knows no time.
 const EPOCH: Timestamp = Timestamp::UNIX_EPOCH;
+/// How many of the objects that a spec refers to are read at a time.
+const READ_AT_ONCE: usize = 2;
 
 /// Everything that was read for a workspace.
 #[derive(Clone, Debug)]
@@ -42,8 +50,10 @@ pub struct Seen {
     pub report: Option<Report>,
     /// What a run had begun to make and the state does not have.
     pub journal: Option<Journal>,
-    /// The outputs, as last told.
+    /// The outputs, as last told; none when they are in their Secret already.
     pub outputs: Option<OutputValues>,
+    /// Why what was told of them is not read.
+    pub outputs_fault: Option<String>,
     /// The Secrets that were made for it.
     pub parts: Vec<PartSeen>,
     /// The lock of the state, while someone holds it.
@@ -60,6 +70,26 @@ pub struct Seen {
     pub dependants: Vec<String>,
     /// Whether it may be its turn to run: true until a turn was refused.
     pub turn: bool,
+    /// Leave to hold more than a little of what specs refer to, as long as this is held.
+    pub room: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// How much there may be in memory of what specs refer to: a little for each look, and more for a few at a time. So nobody
+/// takes the memory of all by naming much in many workspaces.
+#[derive(Clone, Debug)]
+pub struct Room(Arc<Semaphore>);
+
+impl Room {
+    /// What each look may read.
+    const LITTLE: usize = 256 * 1024;
+    /// How many may read more, up to what inputs may have.
+    const AT_ONCE: usize = 2;
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(Self::AT_ONCE)))
+    }
 }
 
 /// A Job of a workspace.
@@ -121,6 +151,8 @@ pub struct PartSeen {
     pub part: String,
     /// How many chunks there are, where it is one of several.
     pub chunks: usize,
+    /// Its version.
+    pub version: String,
 }
 
 /// The lock of the state.
@@ -167,7 +199,13 @@ impl Seen {
 }
 
 /// Reads everything that a decision about a workspace needs.
-pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: Timestamp) -> Result<Seen, Error> {
+pub(crate) async fn look(
+    workspace: &TerraformWorkspace,
+    client: &Client,
+    settings: &Settings,
+    room: &Room,
+    now: Timestamp,
+) -> Result<Seen, Error> {
     let namespace = workspace.namespace().unwrap_or_default();
     let names = render::names(workspace);
     let reading = Reading { client: client.clone(), namespace, names, uid: workspace.uid().unwrap_or_default() };
@@ -175,11 +213,9 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
     let jobs = reading.jobs().await?;
     let run = workspace.status.as_ref().and_then(|status| status.run.as_ref()).filter(|run| !run.is_over());
     let pods: OptionFuture<_> = run.map(|_| reading.pods()).into();
-    // A destroy works from what was kept: what the spec refers to may be gone, or may be no name at all.
     let deleting = workspace.metadata.deletion_timestamp.is_some();
-    let references = if deleting { BTreeSet::new() } else { render::references(&workspace.spec) };
-    let (sources, parts, lease, pods, dependencies) = futures::try_join!(
-        try_join_all(references.into_iter().map(|reference| reading.source(reference))),
+    let (referred, parts, lease, pods, dependencies) = futures::try_join!(
+        reading.referred(workspace, room),
         reading.parts(),
         reading.lease(),
         async { pods.await.transpose() },
@@ -194,8 +230,7 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         .map(|secret| reading.adopted(secret, workspace.name_any()))
         .into();
     let adopted = adopted.await.transpose()?;
-    let reported = parts.iter().any(|part| part.target.name == reading.names.report());
-    let Told { report, journal, outputs } = if reported { reading.report().await? } else { Told::default() };
+    let told = reading.told(workspace, &parts).await?;
     let lock = match lease.as_ref().and_then(|lease| lock_seen(lease, now)) {
         Some(mut lock) => {
             let pods = match &pods {
@@ -208,14 +243,16 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         }
         None => None,
     };
-    let sources: BTreeMap<Reference, Found> = sources.into_iter().collect();
+    let permitted = settings.permit(&workspace.spec);
+    let sources = permitted.and(referred.sources);
     Ok(Seen {
-        inputs: render::inputs(&workspace.spec, &sources),
+        inputs: sources.and_then(|sources| render::inputs(&workspace.spec, &sources)),
         jobs,
         pod: run.map(|run| pod_seen(pods.iter().flatten(), &run.job)).unwrap_or_default(),
-        report,
-        journal,
-        outputs,
+        report: told.report,
+        journal: told.journal,
+        outputs: told.outputs,
+        outputs_fault: told.outputs_fault,
         parts,
         lock,
         lease: lease.as_ref().map(Target::of),
@@ -224,6 +261,7 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         circle: dependencies.circle,
         dependants: dependencies.dependants,
         turn: true,
+        room: referred.room,
     })
 }
 
@@ -240,6 +278,13 @@ struct Told {
     report: Option<Report>,
     journal: Option<Journal>,
     outputs: Option<OutputValues>,
+    outputs_fault: Option<String>,
+}
+
+/// What the spec refers to.
+struct Referred {
+    sources: Result<Sources, Problem>,
+    room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 #[derive(Default)]
@@ -269,8 +314,39 @@ impl Reading {
         Ok(all.items.into_iter().filter(belongs).collect())
     }
 
-    async fn source(&self, reference: Reference) -> Result<(Reference, Found), Error> {
-        let found = match reference.0 {
+    /// What the spec refers to, one after the other: what is too much is not read any further.
+    async fn referred(&self, workspace: &TerraformWorkspace, room: &Room) -> Result<Referred, Error> {
+        let mut referred = Referred { sources: Ok(Sources::new()), room: None };
+        // A destroy works from what was kept: what the spec refers to may be gone, or may be no name at all.
+        if workspace.metadata.deletion_timestamp.is_some() {
+            return Ok(referred);
+        }
+        let wanted = render::wanted(&workspace.spec);
+        if let Err(problem) = render::few_enough(wanted.len()) {
+            referred.sources = Err(problem);
+            return Ok(referred);
+        }
+        let (mut sources, mut total) = (Sources::new(), 0);
+        let read = wanted.into_iter().map(|(reference, keys)| self.source(reference, keys));
+        let mut read = std::pin::pin!(stream::iter(read).buffered(READ_AT_ONCE));
+        while let Some((reference, found)) = read.try_next().await? {
+            total += found.iter().flatten().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+            if let Err(problem) = render::small_enough(total, &reference) {
+                referred.sources = Err(problem);
+                return Ok(referred);
+            }
+            if total > Room::LITTLE && referred.room.is_none() {
+                // It is never closed.
+                referred.room = room.0.clone().acquire_owned().await.ok().map(Arc::new);
+            }
+            sources.insert(reference, found);
+        }
+        referred.sources = Ok(sources);
+        Ok(referred)
+    }
+
+    async fn source(&self, reference: Reference, keys: Option<BTreeSet<String>>) -> Result<(Reference, Found), Error> {
+        let mut found: Found = match reference.0 {
             Source::Secret => {
                 let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
                 let secret = secrets.get_opt(&reference.1).await?;
@@ -284,6 +360,9 @@ impl Reading {
                 })
             }
         };
+        if let (Some(found), Some(keys)) = (&mut found, keys) {
+            found.retain(|key, _| keys.contains(key));
+        }
         Ok((reference, found))
     }
 
@@ -312,15 +391,35 @@ impl Reading {
         Ok(all.items.iter().map(part_seen).collect())
     }
 
-    async fn report(&self) -> Result<Told, Error> {
+    /// What the runs have told. It is read while one is under way, and when the Secret with the outputs may not be as it
+    /// should: of what is ready nothing is.
+    async fn told(&self, workspace: &TerraformWorkspace, parts: &[PartSeen]) -> Result<Told, Error> {
+        let Some(part) = parts.iter().find(|part| part.target.name == self.names.report()) else {
+            return Ok(Told::default());
+        };
+        let status = workspace.status.as_ref();
+        let run = status.and_then(|status| status.run.as_ref()).filter(|run| !run.is_over());
+        let written = status.and_then(|status| status.outputs_written.as_ref());
+        let deleting = workspace.metadata.deletion_timestamp.is_some();
+        let differs = !deleting && !written.is_some_and(|written| are_in_place(workspace, written, parts));
+        let are_new = !deleting && written.is_none_or(|written| written.report != part.version);
+        if run.is_none() && !differs && !are_new {
+            return Ok(Told::default());
+        }
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok(Told::default()) };
         let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
         // One that cannot be read is none: its run is lost, and says so.
-        let report = value(REPORT_KEY).and_then(|bytes| serde_json::from_slice(bytes).ok());
-        let journal = value(JOURNAL_KEY).and_then(|bytes| serde_json::from_slice(bytes).ok());
-        let outputs = value(OUTPUTS_KEY).and_then(|bytes| store::report::parse_outputs(bytes).ok());
-        Ok(Told { report, journal, outputs })
+        let report = value(REPORT_KEY).and_then(|bytes| store::report::parse_report(bytes).ok());
+        let journal = value(JOURNAL_KEY).and_then(|bytes| store::report::parse_journal(bytes).ok());
+        // The journal of a run that is under way is in there, too: what the run before told is the same.
+        let has_told = run.is_none_or(|run| report.as_ref().is_some_and(|report| report.run == run.job));
+        let outputs = value(OUTPUTS_KEY).filter(|_| differs || (are_new && has_told));
+        let (outputs, outputs_fault) = match outputs.map(store::report::parse_outputs).transpose() {
+            Ok(outputs) => (outputs, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        Ok(Told { report, journal, outputs, outputs_fault })
     }
 
     async fn lease(&self) -> Result<Option<Lease>, Error> {
@@ -453,12 +552,22 @@ fn job_seen(job: &Job) -> JobSeen {
     }
 }
 
+/// Whether the Secret with the outputs is as it was last written, and no other has them.
+fn are_in_place(workspace: &TerraformWorkspace, written: &OutputsWritten, parts: &[PartSeen]) -> bool {
+    let name = render::outputs_name(workspace);
+    let mut outputs = parts.iter().filter(|part| part.part == "outputs");
+    Some(written.generation) == workspace.metadata.generation
+        && outputs.next().is_some_and(|part| part.target.name == name && part.version == written.secret)
+        && outputs.next().is_none()
+}
+
 fn part_seen(secret: &PartialObjectMeta<Secret>) -> PartSeen {
     let resource = kube::api::ApiResource::erase::<Secret>(&());
     PartSeen {
         target: Target::dynamic(&resource, secret),
         part: secret.labels().get(PART_LABEL).cloned().unwrap_or_default(),
         chunks: secret.annotations().get(CHUNKS_ANNOTATION).and_then(|count| count.parse().ok()).unwrap_or(1),
+        version: secret.resource_version().unwrap_or_default(),
     }
 }
 

@@ -164,9 +164,9 @@ async fn a_plan_is_read_discarded_made_anew_and_approved() {
     let sandbox = Sandbox::start(Options::default()).await.expect("a control plane");
     let infra = Infra::of(&sandbox, "tf-operator").await;
     let config = sandbox.config().await.unwrap();
-    let settings = render::Settings { image: "nowhere/tf-runner".to_owned(), pull_policy: "Never".to_owned() };
+    let settings = render::Settings::new("nowhere/tf-runner", "Never");
     let operator = Running::start(render::OPERATOR, config, &[], Settings::default(), |_| {
-        Workspaces::new(settings, Limits { runs: 10, checks: 2 })
+        Workspaces::new(settings, Limits::default())
     });
     let network: TerraformWorkspace = serde_yaml::from_str(NETWORK).unwrap();
     infra.workspaces().create(&PostParams::default(), &network).await.unwrap();

@@ -29,7 +29,9 @@ pub struct Crowd {
 
 pub async fn measure(sandbox: &Sandbox, scene: &mut Scene) -> anyhow::Result<Crowd> {
     scene.play(RUN);
-    let program = Program::start(sandbox, &[&format!("--max-runs={AT_ONCE}")]).await?;
+    let program =
+        Program::start(sandbox, &[&format!("--max-runs={AT_ONCE}"), &format!("--max-runs-per-namespace={AT_ONCE}")])
+            .await?;
     let started = Instant::now();
     // One after another: only so do they have an order.
     scene.create(0..CROWD, 1).await?;

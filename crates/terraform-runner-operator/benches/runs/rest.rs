@@ -24,7 +24,7 @@ pub struct Rest {
 /// Brings the workspaces of the crowd to a thousand, and restarts the operator on them.
 pub async fn measure(sandbox: &Sandbox, scene: &mut Scene) -> anyhow::Result<Rest> {
     scene.play(Duration::ZERO);
-    let program = Program::start(sandbox, &["--max-runs=50"]).await?;
+    let program = Program::start(sandbox, &["--max-runs=50", "--max-runs-per-namespace=50"]).await?;
     scene.create(crate::crowd::CROWD..ALL, 4).await?;
     scene.ready(ALL).await?;
     program.at_rest(ALL).await?;

@@ -63,6 +63,10 @@ fn over(
     // A state that came since says that its pod did start.
     if job.is_none() && run.given_up && (run.previous_inputs.is_some() || !seen.has_state(&names)) {
         let run = run.clone();
+        let is_wanted = workspace.metadata.deletion_timestamp.is_none() && !super::is_outdated(workspace, seen, status);
+        if is_wanted {
+            return started_late(workspace, run, status, now).map(|note| vec![note]);
+        }
         let why = "Its pod did not start before nobody wanted it any more, and its Job was deleted".to_owned();
         if teardown::cannot_start(workspace, &run, now) {
             not_begun(run, why, Outcome::Failed, status, now);
@@ -129,6 +133,26 @@ pub(super) fn not_begun(
     }
     status.diagnostics = vec![Diagnostic { summary: why, ..Diagnostic::default() }];
     finish(run, outcome, StageTimes::default(), status, now);
+}
+
+/// The pod of a run did not start in time: others have their turn, and it is tried again like any run that failed.
+fn started_late(
+    workspace: &TerraformWorkspace,
+    run: Run,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) -> Option<Note> {
+    let why = "Its pod did not start in time, and its turn was given to others";
+    let why = match super::want::why_not_started(workspace) {
+        Some(trouble) => format!("{why}. {}", trouble.trim_end_matches('.')),
+        None => why.to_owned(),
+    };
+    if run.action == Action::Check {
+        finish(run, Outcome::Failed, StageTimes::default(), status, now);
+        return Some(check_failed(&format!("{why}.")));
+    }
+    not_begun(run, why, Outcome::Failed, status, now);
+    None
 }
 
 /// A state that was adopted tells of something, whatever became of the run: a destroy works from its inputs.

@@ -80,10 +80,15 @@ pub fn keep_applied(
     let mut standing = match want::want(workspace, seen, &status, now) {
         Want::Nothing(standing) => {
             writes = make_job(workspace, seen, &status, settings);
-            if is_outdated(workspace, seen, &status) {
-                writes.together(given_up(workspace, seen, &mut status, now));
+            let start_by = want::start_by(seen, &status, settings.start_within);
+            let is_late = start_by.is_some_and(|at| at <= now);
+            // One that was given up may have started since.
+            let given_up_before = status.run.as_ref().is_some_and(|run| run.given_up);
+            if is_late || given_up_before || is_outdated(workspace, seen, &status) {
+                writes.together(given_up(workspace, seen, &mut status, is_late, now));
             }
-            standing
+            let next = [standing.next, start_by.filter(|_| !is_late)].into_iter().flatten().min();
+            standing.until(next)
         }
         Want::Run(wish) => {
             if let Some(obstacle) = obstacles::obstacle(workspace, seen, &wish, now) {
@@ -210,12 +215,13 @@ fn given_up(
     workspace: &TerraformWorkspace,
     seen: &Seen,
     status: &mut TerraformWorkspaceStatus,
+    is_late: bool,
     now: Timestamp,
 ) -> Option<Write> {
     let run = status.run.as_mut().filter(|run| !run.is_over())?;
     let job = seen.job(&run.job).filter(|job| job.ended.is_none() && !job.deleting)?;
     let published = workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| run.given_up);
-    run.given_up = want::does_not_start(&seen.pod, now);
+    run.given_up = is_late || want::does_not_start(&seen.pod, now);
     (published && run.given_up).then(|| tidy::delete(job.target.clone()))
 }
 

@@ -40,7 +40,10 @@ pub(super) fn obstacle(workspace: &TerraformWorkspace, seen: &Seen, wish: &Wish,
         return Some(locked(workspace, lock, now));
     }
     (!seen.turn).then(|| {
-        let summary = Summary::reconciling("WaitingForTurn", "As many runs as may are under way; this one is queued.");
+        let summary = Summary::reconciling(
+            "WaitingForTurn",
+            "As many runs as may are under way, in all namespaces or in this one; this one is queued.",
+        );
         Obstacle { queued: true, ..Obstacle::new(Standing::new(WorkspacePhase::Pending, summary)) }
     })
 }

@@ -50,9 +50,10 @@ pub fn tear_down(
     let Decision { mut status, .. } = decision;
     let (mut writes, mut queued) = (Plan::new(), false);
     let mut obstacle: Option<Standing> = None;
+    let mut starts_by = None;
     if progress.acts(RUNS) {
         writes.together(scene.cancelled());
-        writes.together(given_up(workspace, seen, &mut status, now));
+        writes.together(given_up(workspace, seen, &mut status, false, now));
     }
     if progress.acts(DESTROY) {
         match scene.wish() {
@@ -71,8 +72,13 @@ pub fn tear_down(
         if let Some(run) = status.run.clone().filter(|run| obstacle.is_none() && !run.is_over()) {
             // The run may have been published long before there was anyone to make its Job.
             let in_time = seen.job(&run.job).and_then(|job| job.made_at).is_none_or(|at| STARTS_WITHIN.after(at) > now);
-            let stuck = is_of_older_spec(workspace, &run) || (cannot_start(workspace, &run, now) && !in_time);
-            writes.together(stuck.then(|| given_up(workspace, seen, &mut status, now)).flatten());
+            starts_by = want::start_by(seen, &status, settings.start_within);
+            let is_late = starts_by.is_some_and(|at| at <= now);
+            let stuck = is_late
+                || run.given_up
+                || is_of_older_spec(workspace, &run)
+                || (cannot_start(workspace, &run, now) && !in_time);
+            writes.together(stuck.then(|| given_up(workspace, seen, &mut status, is_late, now)).flatten());
             obstacle = Some(want::with_pod(Standing::running(&status), &run, seen, now));
         }
     }
@@ -84,7 +90,9 @@ pub fn tear_down(
     notes.extend(decision.notes);
     notes.extend(scene.farewell(&progress));
     describe(workspace, &scene, &progress, obstacle.as_ref(), &mut status, now);
-    let times = [progress.next, obstacle.and_then(|standing| standing.next), scene.retry_at(), scene.starts_by()];
+    let starts_by = starts_by.filter(|at| *at > now);
+    let times =
+        [progress.next, obstacle.and_then(|standing| standing.next), scene.retry_at(), scene.starts_by(), starts_by];
     let next = times.into_iter().flatten().min().map_or(Next::OnEvent, Next::At);
     let claims = Turn::of(workspace, &status, queued);
     Decision { plan: writes, status, notes, next, claims, release: decision.release }

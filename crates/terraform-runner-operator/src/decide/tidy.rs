@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use opcore::Write;
 use opcore::plan::{Delete, Dependants, Target};
 
-use crate::api::v1alpha1::{TerraformWorkspace, TerraformWorkspaceStatus};
+use crate::api::v1alpha1::{OutputsWritten, TerraformWorkspace, TerraformWorkspaceStatus};
 use crate::observe::{JobEnd, JobSeen, Seen};
 use crate::render;
 
@@ -24,8 +24,13 @@ pub(super) fn outputs(
 ) -> Result<Vec<Write>, String> {
     // A name that is ours is refused: what is kept under it is no place for outputs.
     let may_write = status.last_applied.is_some() && workspace.spec.outputs.taken().is_none();
-    let Some(outputs) = seen.outputs.as_ref().filter(|_| may_write) else { return Ok(Vec::new()) };
     let name = render::outputs_name(workspace);
+    if let Some(fault) = seen.outputs_fault.as_ref().filter(|_| may_write) {
+        return Err(format!(
+            "The outputs that the last run told are not read: {fault}. {name} is not written. Make the outputs of the module smaller."
+        ));
+    }
+    let Some(outputs) = seen.outputs.as_ref().filter(|_| may_write) else { return Ok(Vec::new()) };
     let secret = render::outputs_secret(workspace, outputs);
     let bytes: usize = secret.data.iter().flatten().map(|(_, value)| value.0.len()).sum();
     if bytes > SECRET_BYTES {
@@ -35,6 +40,18 @@ pub(super) fn outputs(
     }
     status.outputs = render::statuses(workspace, outputs);
     status.outputs_secret = Some(name.clone());
+    let report = render::names(workspace).report();
+    status.outputs_written = Some(OutputsWritten {
+        generation: workspace.metadata.generation.unwrap_or_default(),
+        report: seen
+            .parts
+            .iter()
+            .find(|part| part.target.name == report)
+            .map(|part| part.version.clone())
+            .unwrap_or_default(),
+        // Who writes it knows.
+        secret: String::new(),
+    });
     let old = seen.parts.iter().filter(|part| part.part == "outputs" && part.target.name != name);
     let old = old.map(|part| delete(part.target.clone()));
     Ok(Write::apply(&secret).into_iter().chain(old).collect())

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use opcore::conditions::Summary;
+use opcore::conditions::{READY, Summary, find};
 use opcore::duration::Span;
 
 use crate::api::v1alpha1::{
@@ -152,6 +152,8 @@ pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> 
 const WITHOUT_POD: Span = Span::from_secs(10);
 /// So long its pod may take to start.
 const TO_START: Span = Span::from_secs(60);
+/// The reason that tells of a pod that does not start.
+const NOT_STARTING: &str = "PodNotStarting";
 /// So long a pod may take beyond its grace period to leave before that is.
 const TO_LEAVE: Span = Span::from_secs(60);
 
@@ -283,17 +285,31 @@ pub(super) fn does_not_start(pod: &PodSeen, now: Timestamp) -> bool {
     }
 }
 
+/// By when the pod of the run that is under way is to start, if it has not: others wait for their turn.
+pub(super) fn start_by(seen: &Seen, status: &TerraformWorkspaceStatus, within: Span) -> Option<Timestamp> {
+    let run = status.run.as_ref().filter(|run| !run.is_over())?;
+    let started = matches!(seen.pod, PodSeen::Started | PodSeen::Leaving { .. });
+    let job = seen.job(&run.job).filter(|job| !started && job.ended.is_none())?;
+    Some(within.after(job.made_at?))
+}
+
+/// What was published of a pod that does not start.
+pub(super) fn why_not_started(workspace: &TerraformWorkspace) -> Option<&str> {
+    let told = workspace.status.as_ref().and_then(|status| find(&status.conditions, READY))?;
+    (told.reason == NOT_STARTING).then_some(told.message.as_str())
+}
+
 fn trouble(run: &Run, seen: &Seen, now: Timestamp) -> Trouble {
     // Nothing is said before this moment.
     let (reason, from, message) = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
-        (PodSeen::Stuck(trouble), _) => ("PodNotStarting", now, format!("{trouble}.")),
+        (PodSeen::Stuck(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
         (PodSeen::None, Some(made_at)) => {
             let message = format!("it has no pod; kubectl describe job {} tells why.", run.job);
-            ("PodNotStarting", WITHOUT_POD.after(made_at), message)
+            (NOT_STARTING, WITHOUT_POD.after(made_at), message)
         }
         (PodSeen::Starting { pod, since: Some(since) }, _) => {
             let message = format!("pod {pod} has not started yet; kubectl describe pod {pod} tells why.");
-            ("PodNotStarting", TO_START.after(*since), message)
+            (NOT_STARTING, TO_START.after(*since), message)
         }
         (PodSeen::Leaving { pod, node, by }, _) => {
             let message = format!(

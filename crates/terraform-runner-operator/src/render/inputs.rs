@@ -18,6 +18,8 @@ use crate::store;
 
 /// Longer inputs are refused: a spec cannot hold them, and ConfigMaps that can are no place for a module of that size.
 const LARGEST: usize = 8 * 1024 * 1024;
+/// More Secrets and ConfigMaps are not read.
+const MOST_REFERENCES: usize = 64;
 /// Longer values of the environment are refused: Linux hands on no more than 128 KiB of each, with its name.
 const LARGEST_ENV: usize = 120 * 1024;
 /// Nor more than some 2 MiB of all, with the arguments.
@@ -47,6 +49,9 @@ pub type Reference = (Source, String);
 pub type Found = Option<BTreeMap<String, Vec<u8>>>;
 /// Everything that a spec refers to.
 pub type Sources = BTreeMap<Reference, Found>;
+
+/// Everything that a spec refers to, with the keys that it wants of it; none when it wants all.
+pub type Wanted = BTreeMap<Reference, Option<BTreeSet<String>>>;
 
 /// The inputs of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,25 +93,65 @@ impl fmt::Display for Problem {
 
 /// Everything that a spec refers to.
 pub fn references(spec: &TerraformWorkspaceSpec) -> BTreeSet<Reference> {
-    let mut all = BTreeSet::new();
-    let mut refer = |source: Source, name: &str| {
-        all.insert((source, name.to_owned()));
+    wanted(spec).into_keys().collect()
+}
+
+/// Everything that a spec refers to, with the keys that it wants of it; none when it wants all.
+pub fn wanted(spec: &TerraformWorkspaceSpec) -> Wanted {
+    let mut all = Wanted::new();
+    let mut refer = |source: Source, name: &str, keys: Option<Vec<String>>| {
+        let known = all.entry((source, name.to_owned())).or_insert_with(|| Some(BTreeSet::new()));
+        *known = known.take().zip(keys).map(|(known, keys)| known.into_iter().chain(keys).collect());
     };
     if let Some(reference) = &spec.module.config_map_ref {
-        refer(Source::ConfigMap, &reference.name);
+        refer(Source::ConfigMap, &reference.name, None);
     }
     for from in &spec.variables_from {
-        from.secret_ref.iter().for_each(|reference| refer(Source::Secret, &reference.name));
-        from.config_map_ref.iter().for_each(|reference| refer(Source::ConfigMap, &reference.name));
+        let keys = || (!from.keys.is_empty()).then(|| from.keys.clone());
+        from.secret_ref.iter().for_each(|reference| refer(Source::Secret, &reference.name, keys()));
+        from.config_map_ref.iter().for_each(|reference| refer(Source::ConfigMap, &reference.name, keys()));
     }
     for from in spec.env.iter().filter_map(|env| env.value_from.as_ref()) {
-        from.secret_key_ref.iter().for_each(|reference| refer(Source::Secret, &reference.name));
-        from.config_map_key_ref.iter().for_each(|reference| refer(Source::ConfigMap, &reference.name));
+        let key = |reference: &KeyRef| Some(vec![reference.key.clone()]);
+        from.secret_key_ref.iter().for_each(|reference| refer(Source::Secret, &reference.name, key(reference)));
+        from.config_map_key_ref.iter().for_each(|reference| refer(Source::ConfigMap, &reference.name, key(reference)));
     }
     if let Some(from) = spec.backend.custom.as_ref().and_then(|custom| custom.config_from.as_ref()) {
-        refer(Source::Secret, &from.secret_ref.name);
+        refer(Source::Secret, &from.secret_ref.name, None);
     }
     all
+}
+
+/// Whether so much may be referred to at all.
+///
+/// # Errors
+///
+/// When there is too much to be read.
+pub fn few_enough(references: usize) -> Result<(), Problem> {
+    if references <= MOST_REFERENCES {
+        return Ok(());
+    }
+    let message = format!(
+        "it refers to {references} Secrets and ConfigMaps, and at most {MOST_REFERENCES} are read: put what belongs together into one"
+    );
+    Err(Problem::wrong("spec", message))
+}
+
+/// Whether so many bytes may be referred to, the last of them in this object.
+///
+/// # Errors
+///
+/// When it is more than inputs may have together.
+pub fn small_enough(bytes: usize, last: &Reference) -> Result<(), Problem> {
+    if bytes <= LARGEST {
+        return Ok(());
+    }
+    let (source, name) = last;
+    let message = format!(
+        "what it refers to has more than {} KiB together, which {source} {name} exceeds: name only the keys that are needed",
+        LARGEST / 1024
+    );
+    Err(Problem::missing("spec", message))
 }
 
 /// The inputs that a spec asks for.

@@ -11,6 +11,7 @@ use opcore::duration::Span;
 use serde_json::{Value, json};
 
 use super::rights::service_account;
+use super::settings::Settings;
 use super::{labels, marks, metadata, names};
 use crate::api::v1alpha1::{Action, Approval, Run, TerraformWorkspace, TerraformWorkspaceSpec};
 use crate::run::order::{
@@ -33,15 +34,6 @@ const TOOLS_SIZE: &str = "256Mi";
 /// Nobody in particular.
 const USER: i64 = 65532;
 
-/// What the operator was told about runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The image with the runner and OpenTofu.
-    pub image: String,
-    /// When it is pulled.
-    pub pull_policy: String,
-}
-
 /// How many chunks inputs have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
@@ -53,7 +45,7 @@ pub struct Chunks {
 
 /// The Job of a run whose inputs have so many chunks.
 pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: Chunks, settings: &Settings) -> Write {
-    let order = order(workspace, run);
+    let order = order(workspace, run, settings);
     let within: Duration = [order.plan_within, order.apply_within, GRACE, GRACE].map(Span::as_duration).iter().sum();
     let mut metadata = metadata(workspace, run.job.clone(), "run");
     let labels = run_labels(workspace, run.action);
@@ -75,8 +67,9 @@ pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: Chunks, settings: 
 }
 
 /// What the runner is told.
-fn order(workspace: &TerraformWorkspace, run: &Run) -> Order {
-    let timeouts = &workspace.spec.timeouts;
+fn order(workspace: &TerraformWorkspace, run: &Run, settings: &Settings) -> Order {
+    // Longer ones are refused; a destroy goes on all the same.
+    let timeouts = settings.longest.clamp(workspace.spec.timeouts);
     Order {
         run: run.job.clone(),
         action: run.action,
@@ -304,9 +297,9 @@ mod tests {
             "startedAt": jiff::Timestamp::UNIX_EPOCH,
         });
         let run: Run = serde_json::from_value(run).unwrap();
-        let settings = Settings { image: "tf-runner".to_owned(), pull_policy: "IfNotPresent".to_owned() };
+        let settings = Settings::new("tf-runner", "IfNotPresent");
         let labels = run_labels(workspace, action);
-        let order = order(workspace, &run);
+        let order = order(workspace, &run, &settings);
         pod(workspace, &run, &order, chunks, &labels, &settings)["spec"].clone()
     }
 
@@ -343,7 +336,7 @@ mod tests {
             "previousInputs": "2".repeat(64), "expectsState": true, "startedAt": jiff::Timestamp::UNIX_EPOCH,
         });
         let run: Run = serde_json::from_value(run).unwrap();
-        let settings = Settings { image: "ghcr.io/opcore-dev/tf-runner:1".to_owned(), pull_policy: "Never".to_owned() };
+        let settings = Settings::new("ghcr.io/opcore-dev/tf-runner:1", "Never");
         let Write::Apply(apply) = job(&workspace, &run, Chunks { inputs: 2, previous: 1 }, &settings) else {
             panic!("a Job is applied")
         };
@@ -368,7 +361,8 @@ mod tests {
                 "number": 1, "job": "job", "action": action, "inputs": "hash", "startedAt": jiff::Timestamp::UNIX_EPOCH,
                 "plan": plan, "repeats": repeats,
             });
-            order(&workspace(&json!({})), &serde_json::from_value(run).unwrap()).stop_if_tainted
+            order(&workspace(&json!({})), &serde_json::from_value(run).unwrap(), &Settings::new("runner", "Never"))
+                .stop_if_tainted
         };
         assert!(stops("Apply", None, true));
         assert!(!stops("Apply", None, false) && !stops("Apply", Some("plan"), true) && !stops("Destroy", None, true));
@@ -382,7 +376,8 @@ mod tests {
                 "number": 1, "job": "job", "action": action, "inputs": "hash", "startedAt": jiff::Timestamp::UNIX_EPOCH,
                 "previousBackend": before, "backend": now,
             });
-            order(&workspace, &serde_json::from_value(run).unwrap()).state.same_place
+            let settings = Settings::new("tf-runner", "IfNotPresent");
+            order(&workspace, &serde_json::from_value(run).unwrap(), &settings).state.same_place
         };
         assert!(is_same("Apply", Some("s3-1"), Some("s3-1")) && is_same("Destroy", Some("s3-1"), None));
         assert!(!is_same("Apply", Some("managed"), Some("s3-1")) && !is_same("Apply", None, Some("s3-1")));
@@ -397,6 +392,9 @@ mod tests {
         };
         assert_eq!(within(Action::Apply), (Span::from_secs(60), Span::from_secs(120)));
         assert_eq!(within(Action::Destroy), (Span::from_secs(60), Span::from_secs(180)));
+        let endless = workspace(&json!({ "timeouts": { "destroy": "1000h" } }));
+        let order = order_of(&pod_of(&endless, Action::Destroy, "hash", 1));
+        assert_eq!(order.apply_within, Settings::new("", "").longest.destroy, "no longer than anything may take");
     }
 
     #[test]

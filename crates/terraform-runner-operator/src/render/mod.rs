@@ -7,14 +7,19 @@ mod job;
 mod module;
 mod outputs;
 mod rights;
+mod settings;
 
 pub use adopted::Adopted;
 pub use backend::MANAGED;
-pub use inputs::{Found, Inputs, Problem, Reference, Source, Sources, input_secrets, inputs, references};
-pub use job::{Chunks, Settings, job};
+pub use inputs::{
+    Found, Inputs, Problem, Reference, Source, Sources, Wanted, few_enough, input_secrets, inputs, references,
+    small_enough, wanted,
+};
+pub use job::{Chunks, job};
 pub use module::{builtin, fill};
 pub use outputs::{outputs_name, outputs_secret, statuses};
 pub use rights::{binding, rights};
+pub use settings::{Longest, Settings};
 
 use std::collections::BTreeMap;
 

@@ -18,6 +18,8 @@ pub const JOURNAL_KEY: &str = "journal.json";
 pub const NAMED_RESOURCES: usize = 50;
 /// How many diagnostics a report has.
 pub const NAMED_DIAGNOSTICS: usize = 10;
+/// How long each text is, in characters.
+const LONGEST: usize = 500;
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +66,34 @@ pub struct Report {
 }
 
 impl Report {
+    /// No more of it than there is room for: who may write the Secret may write what he likes.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        for text in [&mut self.run, &mut self.inputs, &mut self.engine] {
+            cut(text);
+        }
+        self.diagnostics.truncate(NAMED_DIAGNOSTICS);
+        for diagnostic in &mut self.diagnostics {
+            cut(&mut diagnostic.summary);
+            let more = [&mut diagnostic.detail, &mut diagnostic.address, &mut diagnostic.field, &mut diagnostic.at];
+            more.into_iter().flatten().for_each(cut);
+        }
+        let planned = self.plan.iter_mut().map(|plan| {
+            cut(&mut plan.id);
+            &mut plan.resources
+        });
+        for resources in planned.chain([&mut self.drift.resources]) {
+            resources.truncate(NAMED_RESOURCES);
+            for resource in resources {
+                cut(&mut resource.address);
+                cut(&mut resource.action);
+            }
+        }
+        self.unrecorded.truncate(NAMED_RESOURCES);
+        self.unrecorded.iter_mut().for_each(cut);
+        self
+    }
+
     /// How long the stages took, as a status tells it.
     pub fn stages(&self) -> StageTimes {
         let spent = |stage| self.milliseconds.get(&stage).map(|spent| Duration::from_millis(*spent).into());
@@ -85,6 +115,30 @@ pub struct Journal {
     pub run: String,
     /// The addresses, each with the words in which it may be told.
     pub begun: BTreeMap<String, String>,
+}
+
+impl Journal {
+    /// No more of it than there is room for, as with a [`Report`].
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        cut(&mut self.run);
+        let named = self.begun.into_iter().take(NAMED_RESOURCES);
+        let short = |(mut address, mut words): (String, String)| {
+            cut(&mut address);
+            cut(&mut words);
+            (address, words)
+        };
+        self.begun = named.map(short).collect();
+        self
+    }
+}
+
+/// Cuts a text that is too long.
+fn cut(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(LONGEST + 1) {
+        text.truncate(end);
+        text.push('…');
+    }
 }
 
 /// The stages of a run.

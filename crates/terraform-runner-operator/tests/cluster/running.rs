@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use opcore_testing::wait::eventually;
 use serde_json::json;
-use terraform_runner_operator::api::v1alpha1::WorkspacePhase;
+use terraform_runner_operator::api::v1alpha1::{TerraformWorkspaceStatus, WorkspacePhase};
 use terraform_runner_operator::slots::Limits;
 
 use crate::stage::Stage;
@@ -212,7 +212,7 @@ async fn a_workspace_goes_the_moment_nobody_depends_on_it_any_more() {
 #[tokio::test]
 async fn a_job_that_is_refused_is_told_holds_up_nobody_and_does_not_keep_its_workspace() {
     let stage = Stage::new("refused").await;
-    let running = stage.start_on(stage.config.clone(), Limits { runs: 1, checks: 1 });
+    let running = stage.start_on(stage.config.clone(), Limits { runs: 1, share: 1, checks: 1 });
     let toleration = json!([{ "key": "no such key!", "operator": "Exists" }]);
     let template = json!({ "podTemplate": { "spec": { "tolerations": toleration } } });
     stage.write("odd", json!({ "runner": template })).await;
@@ -228,7 +228,7 @@ async fn a_job_that_is_refused_is_told_holds_up_nobody_and_does_not_keep_its_wor
 #[tokio::test]
 async fn no_more_run_at_a_time_than_may_and_all_have_their_turn() {
     let stage = Stage::new("turns").await;
-    let running = stage.start_on(stage.config.clone(), Limits { runs: 2, checks: 1 });
+    let running = stage.start_on(stage.config.clone(), Limits { runs: 2, share: 2, checks: 1 });
     for name in ["a", "b"] {
         stage.write(name, json!({ "variables": { "outcome": "Silence" } })).await;
     }
@@ -247,6 +247,46 @@ async fn no_more_run_at_a_time_than_may_and_all_have_their_turn() {
     for number in 0..8 {
         stage.ready(&format!("w{number}")).await;
     }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn one_namespace_does_not_have_all_turns() {
+    let (stage, other) = (Stage::new("greedy").await, Stage::new("modest").await);
+    let namespaces = [stage.namespace.as_str(), other.namespace.as_str()];
+    let limits = Limits { runs: 2, share: 1, checks: 1 };
+    let running = crate::stage::start_in(&namespaces, stage.config.clone(), limits);
+    for name in ["a", "b", "c"] {
+        stage.write(name, json!({ "variables": { "outcome": "Silence" } })).await;
+    }
+    let waits = async {
+        // Which of them came first is not said.
+        loop {
+            let all = stage.workspaces().list(&ListParams::default()).await.unwrap().items;
+            let waits =
+                |status: &TerraformWorkspaceStatus| status.conditions.iter().any(|c| c.reason == "WaitingForTurn");
+            if all.iter().filter(|workspace| workspace.status.as_ref().is_some_and(waits)).count() == 2 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::stage::PATIENCE, waits).await.expect("two of three wait");
+    other.write("net", json!({})).await;
+    other.ready("net").await;
+    assert_eq!(stage.names::<Job>().await.len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_timeout_that_is_too_long_is_told_with_field_and_cure() {
+    let stage = Stage::new("patience").await;
+    let running = stage.start();
+    stage.write("net", json!({ "timeouts": { "apply": "100h" } })).await;
+    let message = stage.says("net", "InvalidSpec").await;
+    assert!(message.starts_with("spec.timeouts.apply: ") && message.contains("runs.maxTimeouts.apply"), "{message}");
+    stage.write("net", json!({ "timeouts": { "apply": "1h" } })).await;
+    stage.ready("net").await;
     running.stop().await;
 }
 

@@ -59,21 +59,17 @@ impl Stage {
 
     /// An operator at work in this process, for this namespace.
     pub fn start(&self) -> Running {
-        self.start_on(self.config.clone(), Limits { runs: 10, checks: 2 })
+        self.start_on(self.config.clone(), Limits::default())
     }
 
     /// One with another way to the API server, and other limits.
     pub fn start_on(&self, config: Config, limits: Limits) -> Running {
-        let settings = render::Settings { image: "runner".to_owned(), pull_policy: "Never".to_owned() };
-        let namespaces = [self.namespace.as_str()];
-        Running::start(render::OPERATOR, config, &namespaces, Settings::default(), |_| {
-            Workspaces::new(settings, limits)
-        })
+        start_in(&[self.namespace.as_str()], config, limits)
     }
 
     /// Crashes an operator at its n-th write. Answers whether there was one.
     pub async fn crash(&self, n: usize, cut: Fate, done: impl Future<Output = ()>) -> bool {
-        let start = |config| self.start_on(config, Limits { runs: 10, checks: 2 });
+        let start = |config| self.start_on(config, Limits::default());
         Box::pin(crash_at(&self.client, n, cut, start, Box::pin(done))).await
     }
 
@@ -157,6 +153,12 @@ impl Stage {
             .map(ResourceExt::name_any)
             .collect()
     }
+}
+
+/// An operator at work in this process, for these namespaces.
+pub fn start_in(namespaces: &[&str], config: Config, limits: Limits) -> Running {
+    let settings = render::Settings::new("runner", "Never");
+    Running::start(render::OPERATOR, config, namespaces, Settings::default(), |_| Workspaces::new(settings, limits))
 }
 
 /// Does for each Job what its pod would.

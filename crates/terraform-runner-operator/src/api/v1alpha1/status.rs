@@ -42,6 +42,9 @@ pub struct TerraformWorkspaceStatus {
     /// The Secret that has their values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outputs_secret: Option<String>,
+    /// From what that Secret was last written, and what it was then: as long as both are so, nobody reads them again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outputs_written: Option<OutputsWritten>,
     /// The state, when it is in the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StateStatus>,
@@ -362,6 +365,18 @@ pub struct OutputStatus {
     pub name: String,
     /// Whether the module says that it is sensitive.
     pub sensitive: bool,
+}
+
+/// From what the Secret with the outputs was last written, and what it was then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OutputsWritten {
+    /// The generation of the spec, which says where they go.
+    pub generation: i64,
+    /// The version of the Secret with what the last run told.
+    pub report: String,
+    /// The version of the Secret with the outputs.
+    pub secret: String,
 }
 
 /// The state, when it is in the cluster.

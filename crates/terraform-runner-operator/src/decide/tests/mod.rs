@@ -3,13 +3,14 @@
 mod holding;
 mod interfering;
 mod recovering;
+mod turns;
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use opcore::conditions::{READY, STALLED, find, is_true};
 use opcore::plan::Target;
-use opcore::{Decision, Write};
+use opcore::{Decision, Next, Write};
 use serde_json::json;
 
 use super::{Turn, keep_applied, tear_down};
@@ -49,6 +50,7 @@ impl Play {
             report: None,
             journal: None,
             outputs: None,
+            outputs_fault: None,
             parts: Vec::new(),
             lock: None,
             lease: None,
@@ -57,6 +59,7 @@ impl Play {
             circle: None,
             dependants: Vec::new(),
             turn: true,
+            room: None,
         };
         Self { workspace, seen, now: START.parse().unwrap() }
     }
@@ -83,7 +86,7 @@ impl Play {
     }
 
     fn decide(&self) -> Decision<TerraformWorkspace, Turn> {
-        let settings = Settings { image: "runner".to_owned(), pull_policy: "Never".to_owned() };
+        let settings = Settings::new("runner", "Never");
         let (workspace, seen) = (&self.workspace, &self.seen);
         let active = |now| keep_applied(workspace, seen, &settings, now);
         let terminating = |now| tear_down(workspace, seen, &settings, now);
@@ -135,7 +138,7 @@ impl Play {
 
     fn part(&mut self, target: Target, part: String) {
         self.seen.parts.retain(|known| known.target.name != target.name);
-        self.seen.parts.push(PartSeen { target, part, chunks: 1 });
+        self.seen.parts.push(PartSeen { target, part, chunks: 1, version: "1".to_owned() });
     }
 
     /// Passes until nothing is written any more.

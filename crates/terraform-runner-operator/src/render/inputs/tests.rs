@@ -381,3 +381,27 @@ fn inputs_too_large_to_be_kept_are_refused_by_name() {
     let error = refused(json!({ "module": { "configMapRef": { "name": "m" } } }), &sources);
     assert!(error.starts_with("spec.module: module and variables have"), "{error}");
 }
+
+#[test]
+fn of_what_a_spec_refers_to_only_the_keys_that_it_names_are_wanted() {
+    let spec = serde_json::json!({
+        "module": { "configMapRef": { "name": "module" } },
+        "variablesFrom": [
+            { "secretRef": { "name": "some" }, "keys": ["a"] }, { "secretRef": { "name": "all" }, "keys": ["a"] },
+            { "secretRef": { "name": "all" } },
+        ],
+        "env": [{ "name": "B", "valueFrom": { "secretKeyRef": { "name": "some", "key": "b" } } }],
+    });
+    let spec = serde_json::from_value(spec).unwrap();
+    let wanted = super::wanted(&spec);
+    let of = |source, name: &str| wanted[&(source, name.to_owned())].clone();
+    assert_eq!(of(Source::Secret, "some"), Some(["a", "b"].map(str::to_owned).into()));
+    assert_eq!((of(Source::Secret, "all"), of(Source::ConfigMap, "module")), (None, None));
+}
+
+#[test]
+fn more_objects_than_are_read_are_refused_with_the_cure() {
+    assert_eq!(super::few_enough(64), Ok(()));
+    let problem = super::few_enough(65).unwrap_err();
+    assert!(problem.to_string().contains("65 Secrets and ConfigMaps") && !problem.may_come, "{problem}");
+}
