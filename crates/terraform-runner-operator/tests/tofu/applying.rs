@@ -240,15 +240,15 @@ resource "local_file" "it" {
 
 check "it" {
   assert {
-    condition     = fileexists(var.file)
+    condition     = fileexists(local_file.it.filename)
     error_message = "There is no file."
   }
 }
 
 check "wrong" {
   assert {
-    condition     = 1 == 2
-    error_message = "One is not two."
+    condition     = var.file == ""
+    error_message = "There is a name."
   }
 }
 "#;
@@ -259,7 +259,7 @@ check "wrong" {
         assert!(report.outcome.is_good(), "{:?}", report.diagnostics);
         let failed: Vec<_> = report.diagnostics.iter().filter(|said| said.is_failed_check()).collect();
         assert_eq!(failed.len(), 1, "the other holds as soon as the file is there: {:?}", report.diagnostics);
-        assert_eq!(failed[0].detail.as_deref(), Some("One is not two."));
+        assert_eq!(failed[0].detail.as_deref(), Some("There is a name."));
     }
 }
 

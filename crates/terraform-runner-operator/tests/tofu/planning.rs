@@ -122,7 +122,7 @@ resource "random_string" "it" {
     let order = Order { stop_if_destroys: true, ..pod.order(Action::Plan, &moved) };
     let (_, report) = pod.play(&order, &moved).await;
     let plan = report.plan.unwrap();
-    assert_eq!((plan.import, plan.moved, plan.forget, plan.add), (1, 1, 0, 0), "{:?}", plan.resources);
+    assert_eq!((plan.import, plan.moved, plan.forget), (1, 1, 0), "{:?}", plan.resources);
     let does = |address: &str| plan.resources.iter().find(|one| one.address == address).unwrap().action.clone();
     assert_eq!(does("terraform_data.new"), "move");
 }
