@@ -276,6 +276,13 @@ impl Actor<'_> {
         crate::ownership::judge(subject, self.claimant, self.contract.as_deref())
     }
 
+    /// What a contract says of an object that is not there yet, if it gives it to someone else.
+    fn judge_new(&self, resource: &ApiResource, desired: &DynamicObject) -> Option<Verdict> {
+        let subject =
+            crate::ownership::Subject { group: &resource.group, kind: &resource.kind, meta: &desired.metadata };
+        crate::ownership::judge_new(subject, self.claimant, self.contract.as_deref())
+    }
+
     fn api(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),

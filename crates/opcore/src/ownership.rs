@@ -155,10 +155,7 @@ pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contra
     let meta = subject.meta;
     let controller = meta.owner_references.iter().flatten().find(|reference| reference.controller == Some(true));
     let is_ours = |uid: &str| claimant.owner.as_ref().is_some_and(|owner| owner.uid == uid);
-    // Until a contract is enforced it is there to be compared with what is; the marks decide.
-    let enforced = contract.filter(|contract| contract.enforcement == Enforcement::Deny);
-    if let Some(owner) = enforced.and_then(|contract| contract.owner_of(subject)) {
-        let evidence = Evidence::new(Signal::Contract(owner.rule.clone()), Tool::Named(owner.name.clone()), "");
+    if let Some((owner, evidence)) = by_contract(subject, contract) {
         if !owner.speaks_for(&claimant.operator) {
             // A contract that gives away what we made must not leave it behind for ever.
             let uid = meta.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
@@ -204,6 +201,24 @@ pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contra
         Some(evidence) => Verdict::new(Standing::Foreign, vec![evidence]),
         None => Verdict::new(Standing::Unowned, Vec::new()),
     }
+}
+
+/// Judges an object that is not there yet and is to be made: it has no marks, so that only a contract can give it to someone
+/// else. None: nothing speaks against it.
+pub fn judge_new(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contract>) -> Option<Verdict> {
+    let (_, evidence) = by_contract(subject, contract).filter(|(owner, _)| !owner.speaks_for(&claimant.operator))?;
+    Some(Verdict::new(Standing::Foreign, vec![evidence]))
+}
+
+/// Whom the contract names for an object. Until it is enforced it is there to be compared with what is; the marks decide.
+fn by_contract<'a>(
+    subject: Subject<'_>,
+    contract: Option<&'a Contract>,
+) -> Option<(contract::NamedOwner<'a>, Evidence)> {
+    let enforced = contract.filter(|contract| contract.enforcement == Enforcement::Deny)?;
+    let owner = enforced.owner_of(subject)?;
+    let evidence = Evidence::new(Signal::Contract(owner.rule.clone()), Tool::Named(owner.name.clone()), "");
+    Some((owner, evidence))
 }
 
 /// Judges by the marks of this project alone.

@@ -96,6 +96,12 @@ impl<C: Class> Slots<C> {
         true
     }
 
+    /// The keys to wake after a turn was taken: one that is taken by somebody else may leave those that were woken for it
+    /// nothing that they may have, and others something.
+    pub fn next(&self) -> Vec<Key> {
+        self.lock().next(&self.limits)
+    }
+
     /// This object has a turn, whether it asked or not: it had one when this process began.
     pub fn hold(&self, key: &Key, class: C) {
         self.lock().begin(key, class, &self.limits);
@@ -347,6 +353,7 @@ mod tests {
                     } else {
                         woken.remove(&key);
                     }
+                    woken.extend(slots.next());
                 } else {
                     held.remove(&key);
                     woken.extend(slots.release(&key));
@@ -358,7 +365,7 @@ mod tests {
                 }
                 prop_assert!(slots.count(Work::Idle).0 <= idle);
                 prop_assert_eq!(slots.count(Work::Idle).0 + slots.count(Work::Wanted).0, held.len());
-                for next in slots.lock().next(&slots.limits) {
+                for next in slots.next() {
                     prop_assert!(woken.contains(&next), "{} does not know that it is its turn", next);
                 }
             }

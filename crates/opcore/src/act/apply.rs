@@ -39,6 +39,9 @@ impl Actor<'_> {
         };
         let mut desired = stamped(self.claimant, &apply.object);
         let Some(live) = live else {
+            if let Some(verdict) = self.judge_new(&apply.resource, &desired) {
+                return Ok(refusal(&id, &verdict).map(Outcome::Refused));
+            }
             desired.metadata.resource_version = Some(NO_VERSION.to_owned());
             return match self.send(&api, &desired, false).await {
                 Ok(object) => Ok(Some(Outcome::Applied { object: Box::new(object), changed: true })),

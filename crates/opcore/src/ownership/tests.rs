@@ -238,6 +238,17 @@ fn what_carries_the_uid_of_our_object_is_ours_to_delete_whatever_a_contract_says
 }
 
 #[test]
+fn what_a_contract_gives_to_another_is_not_made_either() {
+    let judged = |kind: &str, namespace: &str| {
+        let meta = ObjectMeta { namespace: Some(namespace.to_owned()), ..ObjectMeta::default() };
+        judge_new(Subject { group: "", kind, meta: &meta }, &claimant(), Some(&contract()))
+    };
+    assert_eq!(judged("Service", "shop-a").unwrap().to_string(), "it belongs to flux (contract rule shop-is-flux)");
+    assert_eq!(judged("ConfigMap", "shop-a"), None, "it is given to us");
+    assert_eq!(judged("Service", "bank"), None, "no rule speaks of it");
+}
+
+#[test]
 fn a_contract_that_only_reports_or_warns_blocks_nothing_and_gives_nothing() {
     for enforcement in [Enforcement::Report, Enforcement::Warn] {
         let contract = Contract { enforcement, ..contract() };

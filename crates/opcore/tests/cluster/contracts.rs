@@ -77,17 +77,18 @@ async fn a_contract_blocks_only_while_it_is_enforced_and_never_keeps_us_from_tak
 
     give_away(&stage.client, &stage.namespace, "Deny").await;
     // Whether it is known yet is seen by what becomes of another notebook.
-    let mut number = 0;
-    let refused = loop {
-        number += 1;
+    let mut refused = None;
+    for number in 0..100 {
         let name = format!("try-{number}");
         stage.write(&name, &[("monday", "rain")]).await;
         let decided = |notebook: &Notebook| !reason(notebook).is_empty();
         let told = eventually(&stage.notebooks(), &name, "decided", decided).await;
         if reason(&told) == "OwnedByAnother" {
-            break name;
+            refused = Some(name);
+            break;
         }
-    };
+    }
+    let refused = refused.expect("the contract is enforced");
     event(&stage, &refused, "OwnedByAnother").await;
     stage.notebooks().patch("diary", &PatchParams::default(), &pages("hail")).await.unwrap();
     eventually(&stage.notebooks(), "diary", "refused", |diary| reason(diary) == "OwnedByAnother").await;
