@@ -3,7 +3,7 @@
 SHELL := /usr/bin/env bash -o pipefail
 .DEFAULT_GOAL := help
 CARGO := cargo
-SANDBOX := $(CARGO) run --quiet --package sandbox --bin sandbox --
+SANDBOX := hack/sandbox
 
 # Root can also run nodes. Without it, what needs one says that it did not run.
 IS_ROOT := $(filter 0,$(shell id -u))

@@ -63,7 +63,8 @@ pub async fn build(operator: &str) -> anyhow::Result<Image> {
         .context("Cannot run hack/images")?;
     ensure!(built.status.success(), "hack/images {operator} failed; what it said is above.");
     let line = String::from_utf8(built.stdout)?;
-    let [name, digest, size, file] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+    // The file comes last: its directories may have spaces in their names.
+    let [name, digest, size, file] = line.trim_end().splitn(4, ' ').collect::<Vec<_>>()[..] else {
         bail!("hack/images said {line:?}, which is not one image.");
     };
     let (repository_name, tag) = name.rsplit_once(':').context("an image has a tag")?;

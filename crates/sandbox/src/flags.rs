@@ -171,6 +171,9 @@ fn controller_manager(home: &Home, network: Option<Network>, port: u16) -> Vec<S
     ]);
     if let Some(network) = network {
         flags.extend([
+            // A claim that is heard of before its volume, as when both are applied at once, is looked at again after this
+            // time. The default of 15 s would keep its pod waiting for two of them.
+            "--pvclaimbinder-sync-period=1s".to_owned(),
             // Volumes for claims: directories in the node's /tmp.
             "--enable-hostpath-provisioner=true".to_owned(),
             "--allocate-node-cidrs=true".to_owned(),

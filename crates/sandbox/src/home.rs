@@ -64,6 +64,11 @@ impl Home {
         self.dir.join("node")
     }
 
+    /// What the node has as `/srv`: pods and this machine exchange files there.
+    pub(crate) fn srv(&self) -> PathBuf {
+        self.node().join("srv")
+    }
+
     /// A file of settings of the node.
     pub(crate) fn node_setting(&self, name: &str) -> PathBuf {
         self.node().join("etc").join(name)

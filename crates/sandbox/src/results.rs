@@ -8,8 +8,9 @@ use anyhow::Context;
 /// When this program does not run from a target directory, or the file cannot be written.
 pub fn write(name: &str, result: &serde_json::Value) -> anyhow::Result<()> {
     let executable = std::env::current_exe()?;
-    // TARGET/PROFILE/deps/PROGRAM
-    let target = executable.ancestors().nth(3).context("this program does not run from a target directory")?;
+    // The outermost directory that cargo marks, whatever platform and profile are below it.
+    let target = executable.ancestors().filter(|dir| dir.join("CACHEDIR.TAG").is_file()).last();
+    let target = target.context("this program does not run from a target directory")?;
     let folder = target.join("bench");
     std::fs::create_dir_all(&folder)?;
     let file = folder.join(format!("{name}.json"));

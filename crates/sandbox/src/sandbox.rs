@@ -240,6 +240,13 @@ impl Sandbox {
         }
     }
 
+    /// The directory that the node has as `/srv`, wherever it lies on this machine: pods find files of this machine
+    /// there, and leave some, by a `hostPath` volume below `/srv`. Anybody may write to it. `None` without a node, and
+    /// for a cluster that is no sandbox.
+    pub fn srv(&self) -> Option<PathBuf> {
+        self.enclosure().and_then(|_| self.home()).map(Home::srv)
+    }
+
     /// The log of a component. A cluster that is no sandbox keeps its logs to itself: there it is
     /// `/dev/null`, which can be read and holds nothing.
     pub fn log(&self, component: Component) -> PathBuf {

@@ -4,17 +4,18 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use sandbox::{Component, Image, Options, Sandbox, Signal};
-use serde_json::json;
+use serde_json::{Value, json};
 use support::machine::{Footprint, Machine, nothing_left_of};
 use support::{PATIENCE, TURN, User, can_run, condition_holds, http, once, signal, tell, until};
 
@@ -22,10 +23,19 @@ use support::{PATIENCE, TURN, User, can_run, condition_holds, http, once, signal
 
 /// A pod that satisfies the restricted Pod Security Standard, with a volume of its own if there is a claim.
 fn pod(name: &str, claim: Option<&str>) -> anyhow::Result<Pod> {
-    let volume = match claim {
-        Some(claim) => json!({ "name": "data", "persistentVolumeClaim": { "claimName": claim } }),
-        None => json!({ "name": "data", "emptyDir": {} }),
-    };
+    pod_with(
+        name,
+        &match claim {
+            Some(claim) => json!({ "persistentVolumeClaim": { "claimName": claim } }),
+            None => json!({ "emptyDir": {} }),
+        },
+    )
+}
+
+/// A pod with a volume of this kind.
+fn pod_with(name: &str, volume: &Value) -> anyhow::Result<Pod> {
+    let mut volume = volume.clone();
+    volume["name"] = json!("data");
     Ok(serde_json::from_value(json!({
         "metadata": { "name": name, "labels": { "app": name } },
         "spec": {
@@ -145,6 +155,8 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
     once(&pods, "two", |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
     ensure!(answer(&two, "/files/note")? == "kept", "a volume outlives its pod");
 
+    Box::pin(files_are_exchanged_below_srv(&sandbox)).await?;
+
     // What runs goes on while those who started it come and go.
     for component in [Component::Containerd, Component::Kubelet, Component::KubeProxy] {
         sandbox.stop(component, Signal::Kill).await?;
@@ -165,6 +177,55 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
     let footprint = Footprint::of(&home)?;
     drop(sandbox);
     footprint.gone(&home)
+}
+
+/// This machine and pods find each other's files by a `hostPath`, though the sandbox of a test lies below `/tmp`, which the
+/// node has for itself. A volume that is claimed together with its pod is bound at once.
+async fn files_are_exchanged_below_srv(sandbox: &Sandbox) -> anyhow::Result<()> {
+    let srv = sandbox.srv().context("a node has it")?;
+    ensure!(srv.starts_with(std::env::temp_dir()), "{}", srv.display());
+    let ours = srv.join("exchange");
+    fs::create_dir(&ours)?;
+    fs::set_permissions(&ours, fs::Permissions::from_mode(0o777))?;
+    fs::write(ours.join("ours"), "from this machine")?;
+    let client = sandbox.client().await?;
+    let namespace = sandbox.namespace("exchange").await?;
+
+    let began = Instant::now();
+    // In the order in which a binder hears of them last of all: the claim, and only then its volume.
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": { "name": "exchange" },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "exchange",
+            "resources": { "requests": { "storage": "1Mi" } },
+        },
+    }))?;
+    Api::namespaced(client.clone(), &namespace).create(&PostParams::default(), &claim).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let claimed = json!({ "persistentVolumeClaim": { "claimName": "exchange" } });
+    pods.create(&PostParams::default(), &pod_with("claimed", &claimed)?).await?;
+    let volume: PersistentVolume = serde_json::from_value(json!({
+        "metadata": { "name": "exchange" },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "", "capacity": { "storage": "1Mi" },
+            "claimRef": { "namespace": namespace, "name": "exchange" },
+            "hostPath": { "path": "/srv/exchange", "type": "Directory" },
+        },
+    }))?;
+    Api::all(client.clone()).create(&PostParams::default(), &volume).await?;
+    let direct = json!({ "hostPath": { "path": "/srv/exchange", "type": "Directory" } });
+    pods.create(&PostParams::default(), &pod_with("direct", &direct)?).await?;
+    for name in ["direct", "claimed"] {
+        once(&pods, name, |p: Option<&Pod>| condition_holds(p, "Ready")).await?;
+        let address = service(&client, &namespace, name).await?;
+        ensure!(answer(&address, "/files/ours")? == "from this machine");
+        ask(&address, "PUT", &format!("/files/{name}"), "from a pod")?;
+        ensure!(fs::read_to_string(ours.join(name))? == "from a pod");
+    }
+    // The binder's own period of 15 s would pass twice.
+    let waited = began.elapsed();
+    ensure!(waited < Duration::from_secs(15), "a claimed volume was bound after {waited:?}");
+    Ok(())
 }
 
 // What is left.

@@ -174,7 +174,7 @@ async fn on_a_terminal_the_tree_is_drawn_in_place_with_colours_unless_nobody_wan
     for (no_color, coloured) in [("", true), ("1", false)] {
         user.plan("drawn", ROLLING_OUT).await;
         // `script` gives its command a real terminal.
-        let line = format!("{} waves status drawn --watch", env!("CARGO_BIN_EXE_opctl"));
+        let line = format!("'{}' waves status drawn --watch", env!("CARGO_BIN_EXE_opctl"));
         let mut script = Command::new("script");
         script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::null());
         script.env("KUBECONFIG", &user.kubeconfig).env("TERM", "xterm").env("NO_COLOR", no_color);

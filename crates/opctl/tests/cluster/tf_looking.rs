@@ -108,7 +108,7 @@ async fn a_kept_plan_is_shown_and_one_that_is_not_is_told_of() {
     assert_eq!((&json["standing"], &json["destroy"], &json["text"]), (&json!("Waits"), &json!(1), &json!(PLAN)));
 
     // `script` gives its command a real terminal.
-    let line = format!("{} tf plan show network -n {namespace}", env!("CARGO_BIN_EXE_opctl"));
+    let line = format!("'{}' tf plan show network -n {namespace}", env!("CARGO_BIN_EXE_opctl"));
     let mut script = Command::new("script");
     script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::null());
     script.env("KUBECONFIG", &infra.user.kubeconfig).env("TERM", "xterm").env_remove("NO_COLOR");

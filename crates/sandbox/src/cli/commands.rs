@@ -180,6 +180,9 @@ fn announce(command: &mut Command, home: &Home, audit: bool) {
     if audit {
         command.env("OPCORE_SANDBOX_AUDIT", "1");
     }
+    if home.srv().is_dir() {
+        command.env("OPCORE_SRV", home.srv());
+    }
     let facts = parts::facts_of_all(home);
     if !facts.is_empty() || remains::network(home).is_some() {
         // They are on this machine, whatever proxy leads elsewhere. kubectl knows that of loopback, git does not.

@@ -30,7 +30,10 @@ pub(super) async fn build(args: &ImageBuild) -> anyhow::Result<ExitCode> {
         };
         image = image.file(source, place)?;
     }
-    let layout = image.compressed().build()?;
+    if !args.uncompressed {
+        image = image.compressed();
+    }
+    let layout = image.build()?;
     let output = args.output.clone().unwrap_or_else(|| default_output(&args.image));
     // Beside its place first: a full disk leaves no half an image under its name.
     let write = || -> anyhow::Result<()> {

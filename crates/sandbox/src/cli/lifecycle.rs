@@ -61,6 +61,9 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
         style::faint(format!("({})", diary.breakdown()))
     );
     say!("  kubeconfig    {}", home.kubeconfig().display());
+    if state.node {
+        say!("  /srv          {}", home.srv().display());
+    }
     parts::tell(&home, &state)?;
     say!("  use it        sandbox exec{option} -- kubectl get namespaces");
     say!("  stop it       sandbox down{option}");

@@ -83,8 +83,14 @@ mod tests {
         check(&header(own), Path::new("it"))?;
         assert!(refusal(&header(other)).contains("and this machine is"), "{}", refusal(&header(other)));
         assert!(refusal(b"#!/bin/sh\n").contains("is no 64-bit Linux program"));
-        let this_test = std::fs::read("/proc/self/exe")?;
-        assert!(refusal(&this_test).contains("is linked dynamically"));
-        Ok(())
+        // One program header, behind the header, names an interpreter.
+        let mut dynamic = header(own);
+        dynamic[32] = 64;
+        dynamic[54] = 56;
+        dynamic[56] = 1;
+        dynamic.extend([3, 0, 0, 0].iter().chain(&[0; 52]));
+        assert!(refusal(&dynamic).contains("is linked dynamically"));
+        // This repository links statically, as .cargo/config.toml says.
+        check(&std::fs::read("/proc/self/exe")?, Path::new("this test"))
     }
 }

@@ -12,8 +12,9 @@ own=$home/node
 mount -t proc proc /proc
 
 # Programs of a node write to fixed places. Here these are the sandbox's own, so that nothing of another
-# node, or of a container engine of this machine, is seen or touched.
-for place in /tmp /run /var/lib /var/log; do
+# node, or of a container engine of this machine, is seen or touched. /srv is where the node and this machine
+# exchange files: whoever knows the sandbox finds it there.
+for place in /tmp /run /var/lib /var/log /srv; do
   mkdir -p "$own$place"
   # From inside, relative paths lead to what is covered in the next step.
   cd "$place"
@@ -26,7 +27,7 @@ for place in /tmp /run /var/lib /var/log; do
   done
 done
 cd /
-chmod 1777 /tmp
+chmod 1777 /tmp /srv
 mkdir -p /run/lock /run/netns /tmp/hostpath_pv
 
 # The kubelet would set these for the whole machine. It finds them set, and leaves the machine alone.

@@ -1,8 +1,8 @@
 //! A real node: containerd, kubelet and kube-proxy in namespaces of their own.
 //!
-//! The node has its own processes, mounts and network, and its own `/tmp`, `/run`, `/var/lib` and
-//! `/var/log`. When its first process ends the kernel ends all others, containers included, and with
-//! them go their mounts, interfaces and rules. What this machine sees of a node is one interface, its
+//! The node has its own processes, mounts and network, and its own `/tmp`, `/run`, `/var/lib`,
+//! `/var/log` and `/srv`. When its first process ends the kernel ends all others, containers included,
+//! and with them go their mounts, interfaces and rules. What this machine sees of a node is one interface, its
 //! processes, and a group of them in every control group hierarchy: see [`remains`].
 
 mod addons;

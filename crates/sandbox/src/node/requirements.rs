@@ -42,6 +42,13 @@ pub(crate) fn all() -> Vec<Requirement> {
             cure: install(package),
         });
     }
+    // Nothing is made on the machine itself, not even the place for a mount.
+    let srv = Path::new("/srv").is_dir();
+    all.push(Requirement {
+        name: "/srv",
+        found: if srv { Ok("a directory".to_owned()) } else { Err("there is no such directory".to_owned()) },
+        cure: "mkdir /srv".to_owned(),
+    });
     let lacking = PLUGINS.into_iter().find(|plugin| !Path::new(CNI_PLUGINS).join(plugin).is_file());
     all.push(Requirement {
         name: "network plugins",
