@@ -313,8 +313,11 @@ impl WavePlans {
         interest
     }
 
-    /// Has everything reported anew when it is time.
+    /// Has everything reported anew when it is time. A plan that is being deleted is not: its teardown would wait for it.
     fn resync(&self, name: &PlanName, plan: &WavePlan, interest: &Interest, now: Timestamp) -> Option<Timestamp> {
+        if is_deleted(plan) {
+            return None;
+        }
         let every = plan.spec.resync();
         let mut remembered = self.memory.lock();
         let known = remembered.get_mut(name)?;

@@ -218,6 +218,16 @@ fn the_profile_scales_every_timeout() {
 }
 
 #[test]
+fn a_plan_from_before_there_was_a_minimum_is_not_compared_with_the_cluster_all_the_time() {
+    let mut fleet = Play::fleet();
+    for text in ["0s", "1ms", "9s"] {
+        fleet.plan.spec.profile = None;
+        fleet.plan.spec.resync = Some(text.parse().unwrap());
+        assert_eq!(fleet.plan.spec.resync(), Span::from_secs(10), "{text}");
+    }
+}
+
+#[test]
 fn a_wave_that_may_start_writes_at_once_and_before_those_that_run() {
     let mut fleet = Play::fleet();
     fleet.settle();
