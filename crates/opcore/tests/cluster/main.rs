@@ -14,6 +14,7 @@ mod crashing;
 mod failing;
 mod faults;
 mod leading;
+mod registry;
 mod secrecy;
 mod serving;
 mod shielding;
