@@ -45,7 +45,7 @@ pub(super) fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decisio
     Summary::reconciling(reason, message).write(&mut status, plan.metadata.generation, now);
     let mut notes = progress.notes();
     notes.extend(scene.farewell(&progress));
-    let next = progress.next.into_iter().chain(super::rights_again(seen, now)).min().into();
+    let next = progress.next.into();
     status.phase = Some(PlanPhase::Deleting);
     (status.current, status.eta) = (None, None);
     status.teardown = Some(progress.record);
@@ -114,6 +114,9 @@ impl<'a> Scene<'a> {
         let pending = |reason: String| Yield::Pending { reason, retry: None };
         if let Some(denied) = self.seen.denied.first() {
             return pending(format!("what is left cannot be told without the right to {denied}"));
+        }
+        if let Some(why) = self.seen.unreachable.first().filter(|_| !self.seen.look.complete) {
+            return pending(format!("what is left cannot be told: {why}"));
         }
         if !self.seen.look.complete {
             return pending("what is left is still being read".to_owned());
