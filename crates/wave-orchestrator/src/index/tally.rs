@@ -99,12 +99,15 @@ impl Tally {
         }
     }
 
+    /// What was looked at already stays as it was: it costs nothing.
     pub(super) fn troubled(&mut self, items: &[Item], scope: &ScopeId, unreachable: Option<&Unreachable>) {
-        for (number, _) in items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope)) {
-            self.change(number, items, |known, _| {
-                known.unreachable = unreachable.cloned();
-                true
-            });
+        for number in self.unread.clone() {
+            if items.get(number).is_some_and(|item| item.scope.as_ref() == Some(scope)) {
+                self.change(number, items, |known, _| {
+                    known.unreachable = unreachable.cloned();
+                    true
+                });
+            }
         }
     }
 

@@ -13,8 +13,9 @@ use crate::lock;
 use crate::queue::Key;
 use crate::watch::{Change, FIRST_DELAY, Pace, supervise};
 
-/// After this many failures in a row a scope is said to be in trouble: most pass by themselves.
-const TELLING: u32 = 3;
+/// After this many failures in a row a scope is said to be in trouble, some three seconds after the first: most pass by
+/// themselves, and an API server that has just started forbids for a moment what it allows.
+const TELLING: u32 = 5;
 
 /// Why a generation ends.
 enum Ended {

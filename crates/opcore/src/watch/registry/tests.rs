@@ -246,7 +246,7 @@ async fn a_resync_costs_one_list_however_many_want_it_and_comes_in_time() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_right_is_remembered_and_told_until_it_is_there() {
     let (registry, log, hand) = desk(&["a"]);
-    lock(&hand.0).failures = [403; 6].into();
+    lock(&hand.0).failures = [403; 8].into();
     registry.subscribe(&key("one"), &wanted(&[maps()], None));
     assert_eq!(registry.troubles(&[maps()].into()), []);
     assert_eq!(log.until("configmaps: Forbidden").await, ["configmaps: First", "configmaps: Forbidden"]);
@@ -260,7 +260,7 @@ async fn a_missing_right_is_remembered_and_told_until_it_is_there() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_passes_by_itself_is_no_trouble() {
     let (registry, log, hand) = desk(&["a"]);
-    lock(&hand.0).failures = [503, 403].into();
+    lock(&hand.0).failures = [503, 403, 403, 401].into();
     registry.subscribe(&key("one"), &wanted(&[maps()], None));
     assert_eq!(log.until("configmaps: all").await, ["configmaps: First", "configmaps: a", "configmaps: all"]);
 }
