@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
 use kube::core::Selector;
 use opcore::act::Comparison;
+pub use opcore::object::{GroupKind, ObjectId};
 use opcore::ownership::{Claimant, OPERATOR_LABEL};
 use opcore::plan::{Apply, Target};
 pub use opcore::watch::ScopeId;
@@ -15,58 +16,6 @@ pub use opcore::watch::discovery::{Served, WrittenKind};
 
 use crate::api::v1alpha1::{HeldObject, Mode, ObjectRef};
 use crate::render::{Check, Draft, DraftItem, DraftSubject, DraftTask, Stage};
-
-/// A kind, whatever its version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GroupKind {
-    /// Empty for the core group.
-    pub group: String,
-    /// For example `Deployment`.
-    pub kind: String,
-}
-
-impl GroupKind {
-    /// The kind that an API resource is of.
-    pub fn of(resource: &ApiResource) -> Self {
-        Self { group: resource.group.clone(), kind: resource.kind.clone() }
-    }
-
-    /// The kind that a watch is on.
-    pub fn watched(scope: &ScopeId) -> Self {
-        Self { group: scope.group.clone(), kind: scope.kind.clone() }
-    }
-
-    /// Whether a watch is on this kind.
-    pub fn is_watched(&self, scope: &ScopeId) -> bool {
-        self.kind == scope.kind && self.group == scope.group
-    }
-
-    /// The kind that is written so.
-    pub fn written((api_version, kind): &WrittenKind) -> Self {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        Self { group: group.to_owned(), kind: kind.clone() }
-    }
-}
-
-/// An object by its kind and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectId {
-    /// Its kind.
-    pub kind: GroupKind,
-    /// None for kinds without namespaces.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-}
-
-impl fmt::Display for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind.kind, self.name),
-            None => write!(f, "{} {}", self.kind.kind, self.name),
-        }
-    }
-}
 
 /// The watch on all objects of a kind that this operator applied.
 pub fn ours(resource: &ApiResource, operator: &str) -> ScopeId {
@@ -81,6 +30,11 @@ pub fn is_ours(scope: &ScopeId) -> bool {
 /// The watch on the ConfigMaps of a namespace.
 pub fn config_maps(namespace: &str) -> ScopeId {
     ScopeId::of::<ConfigMap>(Some(namespace.to_owned()))
+}
+
+/// The kind that is written so, whatever its version.
+pub fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
+    GroupKind::written(api_version, kind)
 }
 
 /// What a plan wants to hear of.
@@ -159,7 +113,7 @@ impl Interest {
     /// How the API server addresses a kind that one of the watches is on.
     pub fn resource(&self, kind: &GroupKind) -> Option<ApiResource> {
         let mut scopes = self.scopes.iter();
-        scopes.find(|scope| kind.is_watched(scope)).map(ScopeId::resource)
+        scopes.find(|scope| scope.is_on(kind)).map(ScopeId::resource)
     }
 
     /// The right that a watch takes, with the value of the chart that grants it together with all else that the plan does
@@ -229,7 +183,7 @@ impl Item {
 impl ObjectRef {
     /// The object, whatever the version of its kind.
     pub fn id(&self) -> ObjectId {
-        let kind = GroupKind::written(&(self.api_version.clone(), self.kind.clone()));
+        let kind = GroupKind::written(&self.api_version, &self.kind);
         ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
@@ -247,7 +201,7 @@ impl HeldObject {
 
     /// The object, whatever the version of its kind.
     pub fn id(&self) -> ObjectId {
-        let kind = GroupKind::written(&(self.api_version.clone(), self.kind.clone()));
+        let kind = GroupKind::written(&self.api_version, &self.kind);
         ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
@@ -308,7 +262,7 @@ pub struct Wanted {
 impl fmt::Debug for Wanted {
     /// Without the fields: they may be a Secret's.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wanted({})", self.apply.words())
+        write!(f, "Wanted({})", self.apply.id())
     }
 }
 

@@ -17,7 +17,7 @@ use opcore::{Context, Error};
 use serde_json::Value;
 
 use crate::index::{Index, PlanName, Wake};
-use crate::interest::{GroupKind, ObjectId, ScopeId, Served, WrittenKind};
+use crate::interest::{ObjectId, ScopeId, Served, WrittenKind};
 use crate::render::Source;
 
 /// What is known of the cluster, and what keeps it true.
@@ -173,7 +173,7 @@ impl Listener for Live {
     }
 
     fn changed(&self, scope: &ScopeId, change: Change<DynamicObject>) {
-        let kind = GroupKind::watched(scope);
+        let kind = scope.group_kind();
         let wake = match change {
             Change::Seen(mut object) => {
                 // Items of a list carry neither; the readiness rules need both.

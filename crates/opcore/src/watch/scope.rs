@@ -7,6 +7,7 @@ use kube::Resource;
 use kube::api::ApiResource;
 
 use super::Scope;
+use crate::object::GroupKind;
 
 /// A watch by what it is on: a kind, in one namespace or in all, all objects or only those with certain labels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,6 +63,16 @@ impl ScopeId {
             kind: self.kind.clone(),
             plural: self.plural.clone(),
         }
+    }
+
+    /// The kind, whatever its version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind { group: self.group.clone(), kind: self.kind.clone() }
+    }
+
+    /// Whether it is on objects of this kind.
+    pub fn is_on(&self, kind: &GroupKind) -> bool {
+        self.kind == kind.kind && self.group == kind.group
     }
 
     /// What to watch, for so long at a time.
