@@ -11,7 +11,11 @@
 //! - An object that cannot be read is reported as such, and the others go on.
 //! - The stream does not end; errors are logged, counted and retried with a growing delay.
 
+pub mod discovery;
 mod lean;
+pub mod registry;
+mod scope;
+mod supervise;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -29,6 +33,10 @@ use self::lean::{DEEPEST, Everything, Lean, Nothing, Unmanaged};
 use crate::error::values;
 use crate::metrics::Metrics;
 use crate::queue::Key;
+
+pub use discovery::Discovery;
+pub use registry::Registry;
+pub use scope::ScopeId;
 
 /// What happened to the watched objects.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,6 +137,31 @@ pub fn metadata(
     changes(events, scope.words(), metrics.clone()).map(|change| change.map(PartialObjectMeta::from))
 }
 
+/// What happens to whole objects, as it is told, after a failure more and more slowly. That a list begins is left out.
+fn events_of_objects(
+    client: &Client,
+    scope: &Scope,
+) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + Send + use<> {
+    let events = watcher::watcher(scope.api::<Lean<Everything>>(client), scope.config());
+    paced(events.map(|event| {
+        event.map(|event| match event {
+            Event::Init => Event::Init,
+            Event::InitApply(object) => Event::InitApply(object.into()),
+            Event::InitDone => Event::InitDone,
+            Event::Apply(object) => Event::Apply(object.into()),
+            Event::Delete(object) => Event::Delete(object.into()),
+        })
+    }))
+}
+
+/// After a failure more and more slowly. That a list begins is no success yet: it would start the delays over, and one
+/// that fails would be asked for at once. It is left out.
+fn paced<T: Send>(
+    events: impl Stream<Item = watcher::Result<Event<T>>> + Send,
+) -> impl Stream<Item = watcher::Result<Event<T>>> + Send {
+    events.filter(|event| future::ready(!matches!(event, Ok(Event::Init)))).backoff(Pace::default())
+}
+
 fn changes<T>(
     events: impl Stream<Item = watcher::Result<Event<T>>> + Send,
     resource: String,
@@ -162,6 +195,16 @@ struct Known {
 }
 
 impl Known {
+    /// What was told of this object was not taken in: it counts as there until it is reported gone.
+    fn again(&mut self, key: Key) {
+        self.keys.insert(key);
+    }
+
+    /// Whatever list was under way, the next one begins with nothing.
+    fn begin_anew(&mut self) {
+        self.listed = None;
+    }
+
     fn translate<T: Resource>(&mut self, event: Event<T>) -> Vec<Change<T>> {
         match event {
             Event::Init => {

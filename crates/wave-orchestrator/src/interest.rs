@@ -4,100 +4,33 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
 use kube::core::Selector;
 use opcore::act::Comparison;
 pub use opcore::object::{GroupKind, ObjectId};
 use opcore::ownership::{Claimant, OPERATOR_LABEL};
 use opcore::plan::{Apply, Target};
+pub use opcore::watch::ScopeId;
+pub use opcore::watch::discovery::{Served, WrittenKind};
 
 use crate::api::v1alpha1::{HeldObject, Mode, ObjectRef};
 use crate::render::{Check, Draft, DraftItem, DraftSubject, DraftTask, Stage};
 
-/// A watch: a kind, in one namespace or in all, all objects or only those that this operator applied.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ScopeId {
-    /// The kind's group.
-    pub group: String,
-    /// The kind's version.
-    pub version: String,
-    /// The kind.
-    pub kind: String,
-    /// The kind, as the API server addresses it.
-    pub plural: String,
-    /// None: in all.
-    pub namespace: Option<String>,
-    /// Whether only what this operator applied.
-    pub ours: bool,
+/// The watch on all objects of a kind that this operator applied.
+pub fn ours(resource: &ApiResource, operator: &str) -> ScopeId {
+    ScopeId::new(resource, None).labelled(format!("{OPERATOR_LABEL}={operator}"))
 }
 
-impl ScopeId {
-    /// The kind, as the API server addresses it.
-    pub fn resource(&self) -> ApiResource {
-        let api_version = match self.group.as_str() {
-            "" => self.version.clone(),
-            group => format!("{group}/{}", self.version),
-        };
-        ApiResource {
-            group: self.group.clone(),
-            version: self.version.clone(),
-            api_version,
-            kind: self.kind.clone(),
-            plural: self.plural.clone(),
-        }
-    }
-
-    /// Whether it is on this kind.
-    pub fn is_on(&self, kind: &GroupKind) -> bool {
-        self.kind == kind.kind && self.group == kind.group
-    }
-
-    /// The labels of what it is restricted to.
-    pub fn labels(&self, operator: &str) -> Option<String> {
-        self.ours.then(|| format!("{OPERATOR_LABEL}={operator}"))
-    }
-
-    /// The watch on all objects of a kind that this operator applied.
-    pub fn of_ours(resource: &ApiResource) -> Self {
-        Self::new(resource, None, true)
-    }
-
-    /// The watch on the ConfigMaps of a namespace.
-    pub fn of_config_maps(namespace: &str) -> Self {
-        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
-        Self::new(&resource, Some(namespace.to_owned()), false)
-    }
-
-    fn new(resource: &ApiResource, namespace: Option<String>, ours: bool) -> Self {
-        Self {
-            group: resource.group.clone(),
-            version: resource.version.clone(),
-            kind: resource.kind.clone(),
-            plural: resource.plural.clone(),
-            namespace,
-            ours,
-        }
-    }
+/// Whether a watch is on what this operator applied; the others are on all objects.
+pub fn is_ours(scope: &ScopeId) -> bool {
+    scope.labels.is_some()
 }
 
-/// Whether the API server has a kind.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Served {
-    /// It has.
-    Yes {
-        /// How it is addressed.
-        resource: ApiResource,
-        /// Whether its objects are in namespaces.
-        namespaced: bool,
-        /// Whether its objects have a status: one without is one that no controller has seen.
-        has_status: bool,
-    },
-    /// Not now; its definition may come.
-    No,
+/// The watch on the ConfigMaps of a namespace.
+pub fn config_maps(namespace: &str) -> ScopeId {
+    ScopeId::of::<ConfigMap>(Some(namespace.to_owned()))
 }
-
-/// A kind as a plan writes it: `apiVersion` and `kind`.
-pub type WrittenKind = (String, String);
 
 /// The kind that is written so, whatever its version.
 pub fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
@@ -129,6 +62,8 @@ pub struct Interest {
     pub gated: HashSet<ObjectId>,
     /// The kinds of the objects that it applies, as it writes them.
     pub applied_kinds: BTreeSet<WrittenKind>,
+    /// Whether it may have more to hear of than its watches tell: nobody knows how some of its kinds are served.
+    pub partial: bool,
 }
 
 impl Interest {
@@ -158,7 +93,7 @@ impl Interest {
             let Some(Served::Yes { resource, .. }) = kinds.get(&(held.api_version.clone(), held.kind.clone())) else {
                 continue;
             };
-            let scope = ScopeId::new(resource, held.namespace.clone(), false);
+            let scope = ScopeId::new(resource, held.namespace.clone());
             self.scopes.insert(scope.clone());
             self.steered.insert(scope.clone());
             self.held.items.push(Item {
@@ -168,6 +103,7 @@ impl Interest {
                 task: Task::Observe(Mode::Gate),
                 scope: Some(scope),
                 has_status: false,
+                unknown: None,
                 checked: true,
                 twins: Vec::new(),
             });
@@ -183,17 +119,12 @@ impl Interest {
     /// The right that a watch takes, with the value of the chart that grants it together with all else that the plan does
     /// with such objects.
     pub fn right_to_watch(&self, scope: &ScopeId) -> String {
-        let within = scope.namespace.as_ref().map_or(String::new(), |namespace| format!(" in {namespace}"));
-        let words = match scope.group.as_str() {
-            "" => scope.plural.clone(),
-            group => format!("{}.{group}", scope.plural),
-        };
-        let value = match (scope.ours, self.steered.contains(scope)) {
+        let value = match (is_ours(scope), self.steered.contains(scope)) {
             (true, _) => "rbac.apply",
             (false, true) => "rbac.nudge",
             (false, false) => "rbac.read",
         };
-        format!("list and watch {words}{within} (value {value} of the chart)")
+        format!("list and watch {scope} (value {value} of the chart)")
     }
 }
 
@@ -219,8 +150,10 @@ pub struct Item {
     pub subject: Subject,
     /// What is done with it.
     pub task: Task,
-    /// The watch that tells of it. None: its kind is not served (yet).
+    /// The watch that tells of it. None: its kind is not served (yet), or nobody can tell whether it is.
     pub scope: Option<ScopeId>,
+    /// Why nobody can tell whether its kind is served.
+    pub unknown: Option<String>,
     /// Whether an object of its kind that has no status is one that no controller has seen.
     pub has_status: bool,
     /// Whether a health check says what readiness means for it.
@@ -428,6 +361,10 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
             subject,
             task,
             scope: None,
+            unknown: match served {
+                Served::Unknown { reason } => Some(reason.clone()),
+                _ => None,
+            },
             has_status: true,
             checked: item.checked,
             twins: Vec::new(),
@@ -438,12 +375,12 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
         Subject::Selected(selected) => selected.namespace.clone().filter(|_| namespaced),
     };
     let (task, scope) = match &item.task {
-        DraftTask::Observe(mode) => (Task::Observe(*mode), ScopeId::new(resource, namespace, false)),
-        DraftTask::Check(check) => (Task::Check(check.clone()), ScopeId::new(resource, namespace, false)),
+        DraftTask::Observe(mode) => (Task::Observe(*mode), ScopeId::new(resource, namespace)),
+        DraftTask::Check(check) => (Task::Check(check.clone()), ScopeId::new(resource, namespace)),
         DraftTask::Apply(object) => {
             let mut object = object.clone();
             object.metadata.namespace = namespace;
-            (Task::Apply(wanted(resource.clone(), &object, claimant)?), ScopeId::of_ours(resource))
+            (Task::Apply(wanted(resource.clone(), &object, claimant)?), ours(resource, &claimant.operator))
         }
     };
     Ok(Item {
@@ -452,6 +389,7 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
         subject,
         task,
         scope: Some(scope),
+        unknown: None,
         has_status: *has_status,
         checked: item.checked,
         twins: Vec::new(),

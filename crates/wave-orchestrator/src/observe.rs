@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
+use opcore::duration::Span;
 use opcore::lock;
 use opcore::ownership::Claimant;
 use opcore::{Context, Error};
@@ -14,7 +15,7 @@ use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, Wave, 
 use crate::controller::WavePlans;
 use crate::decide;
 use crate::index::{Asking, Look, PlanName};
-use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind, group_kind};
+use crate::interest::{self, GroupKind, Interest, ObjectId, Served, WrittenKind, group_kind};
 use crate::probes::ProbeSeen;
 use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
 
@@ -30,6 +31,8 @@ pub struct Seen {
     /// Rights that are missing, as clauses with the cure: "list and watch secrets in shop (value rbac.read of the
     /// chart)".
     pub denied: Vec<String>,
+    /// What keeps some of its objects from being told of, as sentences: an API that does not answer, for example.
+    pub unreachable: Vec<String>,
     /// Kinds of the inventory that the cluster no longer has, in whichever version: with a kind go its objects.
     pub lost_kinds: BTreeSet<GroupKind>,
     /// Kinds of the inventory that are no longer served in the version in which they are recorded.
@@ -107,9 +110,20 @@ impl Kinds {
         let is_as_written = |(api_version, _): &WrittenKind, served: &Served| match served {
             Served::Yes { resource, .. } => resource.api_version == *api_version,
             Served::No => false,
+            Served::Unknown { .. } => true,
         };
         let others = self.recorded.iter().filter(|(written, served)| !is_as_written(written, served));
         others.map(|(written, _)| written.clone()).collect()
+    }
+}
+
+impl Kinds {
+    /// Of what it has applied or holds: why nobody can tell how some kinds are served.
+    fn unknown(&self) -> impl Iterator<Item = String> {
+        self.recorded.iter().chain(&self.held).filter_map(|((_, kind), served)| match served {
+            Served::Unknown { reason } => Some(format!("the API of {kind} does not answer: {reason}")),
+            _ => None,
+        })
     }
 }
 
@@ -143,14 +157,17 @@ impl WavePlans {
         let (draft, instead) = self.draft(&name, plan, &read, &kept);
         let inventory = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
         let kinds = Kinds {
-            mentioned: self.live.served(&draft.kinds).await?,
-            recorded: self.live.served_somehow(&inventory).await?,
-            held: self.live.served_somehow(&held(plan).iter().map(written_kind).collect()).await?,
+            mentioned: self.live.served(&draft.kinds).await,
+            recorded: self.live.served_somehow(&inventory).await,
+            held: self.live.served_somehow(&held(plan).iter().map(written_kind).collect()).await,
         };
         let interest = self.interest(&name, plan, read, instead, draft.clone(), &kinds, context);
-        let denied = self.live.watch(&name, &interest.scopes).await;
+        // While a plan is being deleted, nothing is told anew that is known: its teardown would wait for it.
+        let resync = (!is_deleted(plan)).then(|| plan.spec.resync());
+        self.live.watch(&name, &interest.scopes, resync.map(Span::as_duration));
+        let denied = self.live.denied(&interest.scopes);
         let denied = denied.iter().map(|scope| interest.right_to_watch(scope)).collect();
-        let resync_at = self.resync(&name, plan, &interest, context.now());
+        let resync_at = resync.and_then(|every| self.resync(&name, every, context.now()));
 
         self.live.index().recheck(&name, context.now());
         let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
@@ -161,7 +178,10 @@ impl WavePlans {
             asked_since: &asked_since(plan),
             now: context.now(),
         };
-        let look = self.live.index().look(&name, &asking);
+        let (look, troubles) = {
+            let index = self.live.index();
+            (index.look(&name, &asking), index.troubles(&name))
+        };
         let probes = if is_deleted(plan) {
             self.prober.forget(&name);
             Vec::new()
@@ -173,6 +193,7 @@ impl WavePlans {
             look,
             probes,
             denied,
+            unreachable: kinds.unknown().chain(troubles).collect(),
             lost_kinds: kinds.lost(),
             unserved: kinds.unserved(),
             resync_at,
@@ -282,17 +303,18 @@ impl WavePlans {
         let claimant = Claimant::acting_for(context.operator(), plan);
         let mut interest = interest::resolve(&draft, &kinds.mentioned, &claimant);
         let recorded = kinds.recorded.values().filter_map(|served| match served {
-            Served::Yes { resource, .. } => Some(ScopeId::of_ours(resource)),
-            Served::No => None,
+            Served::Yes { resource, .. } => Some(interest::ours(resource, context.operator())),
+            Served::No | Served::Unknown { .. } => None,
         });
         interest.scopes.extend(recorded);
+        interest.partial = kinds.unknown().next().is_some();
         interest.completed = completed(plan, &draft.revision);
         let forgotten = interest.forgotten(held(plan));
         interest.hold(&forgotten, &kinds.held);
         interest.sources = source_ids(plan).collect();
         interest
             .scopes
-            .extend(interest.sources.iter().filter_map(|id| id.namespace.as_deref()).map(ScopeId::of_config_maps));
+            .extend(interest.sources.iter().filter_map(|id| id.namespace.as_deref()).map(interest::config_maps));
         let interest = Arc::new(interest);
         let again = self.live.index().subscribe(name, interest.clone(), &may_have_written(plan), context.now());
         self.live.reopen(&again);
@@ -313,14 +335,12 @@ impl WavePlans {
         interest
     }
 
-    /// Has everything reported anew when it is time.
-    fn resync(&self, name: &PlanName, plan: &WavePlan, interest: &Interest, now: Timestamp) -> Option<Timestamp> {
-        let every = plan.spec.resync();
+    /// What is kept for a rollback is read anew with everything else. Answers when that is.
+    fn resync(&self, name: &PlanName, every: Span, now: Timestamp) -> Option<Timestamp> {
         let mut remembered = self.memory.lock();
         let known = remembered.get_mut(name)?;
         if every.after(known.resynced_at) <= now {
             known.resynced_at = now;
-            self.live.reopen(&interest.scopes);
             self.memory.forget_kept(name);
         }
         Some(every.after(known.resynced_at))

@@ -15,6 +15,7 @@ mod crashing;
 mod failing;
 mod faults;
 mod leading;
+mod registry;
 mod secrecy;
 mod serving;
 mod shielding;

@@ -21,8 +21,8 @@ const SIDE: usize = 10;
 const MEMBERS: usize = SIDE * SIDE * SIDE;
 const PATIENCE: Duration = Duration::from_mins(3);
 /// So often everything is compared again, in place of every ten minutes; and for so long.
-const RESYNC: Duration = Duration::from_secs(1);
-const RESYNCS: u32 = 60;
+const RESYNC: Duration = Duration::from_secs(10);
+const RESYNCS: u32 = 6;
 
 pub struct Crowd {
     took: Duration,

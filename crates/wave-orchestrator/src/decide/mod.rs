@@ -28,8 +28,6 @@ use waves::Board;
 
 /// How many rollouts of the past are remembered.
 const REMEMBERED: usize = 10;
-/// Nobody tells when a right is granted: a missing one is asked for again, later than it is remembered as missing.
-const RIGHTS_AGAIN: Span = Span::from_secs(35);
 
 /// Decides what becomes of a plan.
 pub fn roll_out(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
@@ -87,17 +85,13 @@ pub fn roll_out(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePl
         progressed_at: old.progressed_at,
         ..WavePlanStatus::default()
     };
-    let next = times(&waves, seen).chain(rights_again(seen, now)).min();
+    let next = times(&waves, seen).min();
     status.waves = graph.order.iter().map(|number| waves[*number].clone()).collect();
     publish::describe(plan, seen, &graph, &requests, failed.as_deref(), &mut status, now);
     let notes = publish::notes(old, &status, &requests, same_rollout);
     let (status, settled) = publish::settle(old, status, now);
     let next = next.into_iter().chain(settled).min().map_or(Next::OnEvent, Next::At);
     Decision { plan: writes, status, notes, next, claims: (), release: false }
-}
-
-fn rights_again(seen: &Seen, now: Timestamp) -> Option<Timestamp> {
-    (!seen.denied.is_empty()).then(|| RIGHTS_AGAIN.after(now))
 }
 
 /// The moments at which something changes without any event.

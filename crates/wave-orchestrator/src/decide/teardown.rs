@@ -35,7 +35,6 @@ pub fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WaveP
     // One stage: what is refused in one wave must not hold up another.
     decision.plan.together(freed.chain(deletes).collect::<Vec<_>>());
     decision.notes.extend(scene.farewell(&progress));
-    decision.next = progress.next.into_iter().chain(super::rights_again(seen, now)).min().into();
     decision
 }
 
@@ -101,6 +100,9 @@ impl<'a> Scene<'a> {
         let pending = |reason: String| Yield::Pending { reason, retry: None };
         if let Some(denied) = self.seen.denied.first() {
             return pending(format!("what is left cannot be told without the right to {denied}"));
+        }
+        if let Some(why) = self.seen.unreachable.first().filter(|_| !self.seen.look.complete) {
+            return pending(format!("what is left cannot be told: {why}"));
         }
         if !self.seen.look.complete {
             return pending("what is left is still being read".to_owned());

@@ -75,7 +75,10 @@ impl Board<'_> {
         let look = self.seen.look.waves.get(number).unwrap_or(&nothing);
         let probes = self.seen.probes.get(number).map_or(&[][..], Vec::as_slice);
         let case = Case { board: self, wave, was, look, probes };
-        if look.unread > 0 && was.started_at.is_some() && self.same_rollout {
+        // What nobody can look at now keeps a wave that was through as it was, and another from becoming ready: its time
+        // goes on.
+        let unread = if was.phase.is_through() { look.unread } else { look.unread - look.unreachable };
+        if unread > 0 && was.started_at.is_some() && self.same_rollout {
             return case.unread();
         }
         let mut now = case.counted();

@@ -91,10 +91,21 @@ pub(super) struct Refused {
     pub(super) turn: u64,
 }
 
+/// Why an object cannot be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unreachable {
+    /// A CamelCase fact.
+    pub(super) reason: String,
+    /// A sentence, without its full stop.
+    pub(super) message: String,
+}
+
 /// What is known of one item.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) standing: Standing,
+    /// Why nobody can look at it now.
+    pub(super) unreachable: Option<Unreachable>,
     pub(super) uid: Option<String>,
     /// The newest version that was seen; none where versions are no numbers.
     version: Option<u64>,
@@ -143,7 +154,14 @@ impl Known {
 
     /// Fits what is known to an item whose kind has come or gone.
     pub(super) fn adjust(&mut self, item: &Item) {
+        self.unreachable = item.unknown.as_ref().map(|reason| Unreachable {
+            reason: "ApiUnavailable".to_owned(),
+            message: format!("whether the cluster has such a kind cannot be told: {}", reason.trim_end_matches('.')),
+        });
         match (&item.scope, &self.standing) {
+            // What was known of it is better than nothing.
+            (None, Standing::NotServed) if item.unknown.is_some() => self.standing = Standing::Unread,
+            (None, _) if item.unknown.is_some() => {}
             (None, _) => *self = Self { standing: Standing::NotServed, ..Self::default() },
             (Some(_), Standing::NotServed) => self.standing = Standing::Unread,
             _ => {}
@@ -308,6 +326,7 @@ impl Known {
             return self.chosen.remove(id).is_some() && self.sum_up();
         }
         let was = std::mem::take(self);
+        self.unreachable = was.unreachable;
         if was.completed {
             (self.completed, self.current_for) = (true, was.current_for);
         }

@@ -70,6 +70,8 @@ pub struct WaveLook {
     pub total: usize,
     /// How many of them nobody has looked at yet.
     pub unread: usize,
+    /// How many of those nobody can look at now.
+    pub unreachable: usize,
     /// How many of them are ready.
     pub ready: usize,
     /// How many of them failed.
@@ -190,7 +192,7 @@ impl Index {
             owned: if asking.everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
             applied_kinds: plan.interest.applied_kinds.clone(),
             held: self.held(name, plan),
-            complete: self.is_synced(plan.interest.scopes.iter()),
+            complete: !plan.interest.partial && self.is_synced(plan.interest.scopes.iter()),
         }
     }
 }
@@ -217,6 +219,7 @@ fn wave_look(wave: &WaveInterest, tally: &Tally, asked: Asked) -> WaveLook {
         problem: wave.problem.clone(),
         total: tally.total(),
         unread: tally.unread.len(),
+        unreachable: tally.unreachable.len(),
         ready: tally.total() - tally.unready.len(),
         failed: tally.failed.len(),
         not_ready: tally.failed.iter().chain(slow).take(NAMED).filter_map(|n| not_ready(item(n)?, tally, *n)).collect(),
@@ -265,6 +268,10 @@ fn not_ready(item: &Item, tally: &Tally, number: usize) -> Option<NotReady> {
         (None, Standing::Failed { reason, message } | Standing::Waiting { reason, message }) => {
             (reason.clone(), message.clone())
         }
+        (None, Standing::Unread) if known.unreachable.is_some() => known
+            .unreachable
+            .as_ref()
+            .map(|unreachable| (unreachable.reason.clone(), format!("{object}: {}.", unreachable.message)))?,
         (None, Standing::Unread) => ("NotYetRead".to_owned(), format!("{object} has not been looked at yet.")),
         (None, Standing::NotServed) => {
             let words = "the cluster has no such kind yet; it is taken up as soon as its definition arrives";

@@ -21,11 +21,12 @@ use jiff::Timestamp;
 use opcore::act::{Refusal, RefusalReason};
 use opcore::ownership::OWNER_LABEL;
 use opcore::readiness::Fence;
+use opcore::watch::registry::{Trouble, TroubleKind};
 use serde_json::Value;
 
 use crate::api::v1alpha1::{CONFIRM_ANNOTATION, WAVE_LABEL};
-use crate::interest::{GroupKind, Interest, ObjectId, ScopeId, Subject, Task};
-use knowledge::{Known, Refused};
+use crate::interest::{GroupKind, Interest, ObjectId, ScopeId, Subject, Task, is_ours};
+use knowledge::{Known, Refused, Unreachable};
 use tally::{Tallied, Tally};
 
 /// The name of a plan.
@@ -50,6 +51,10 @@ pub struct Index {
     strays: HashMap<String, HashMap<ObjectId, Owned>>,
     /// The watches that have reported everything there is.
     synced: HashSet<ScopeId>,
+    /// The watches that are to be opened anew, and are not yet: what they tell until then was not meant for everyone.
+    awaited: HashSet<ScopeId>,
+    /// What keeps watches from telling anything.
+    troubles: HashMap<ScopeId, Unreachable>,
     /// Of watches that are opened anew: what they told before, and have not told again yet.
     unconfirmed: HashMap<ScopeId, HashSet<ObjectId>>,
     /// How many writes were refused so far.
@@ -93,6 +98,8 @@ impl Index {
             owners: HashMap::new(),
             strays: HashMap::new(),
             synced: HashSet::new(),
+            awaited: HashSet::new(),
+            troubles: HashMap::new(),
             unconfirmed: HashMap::new(),
             turns: 0,
         }
@@ -102,7 +109,8 @@ impl Index {
     ///
     /// `written` names the waves that may have written before this process began; statuses from before are not believed.
     ///
-    /// Answers the watches that must report anew, because they told of an object when nobody listened.
+    /// Answers the watches that must be opened anew, because they told of an object when nobody listened. Until they are,
+    /// they count as watches that have told nothing.
     pub fn subscribe(
         &mut self,
         name: &PlanName,
@@ -142,6 +150,9 @@ impl Index {
                     nothing
                 });
                 knowledge.adjust(item);
+                if let Some(scope) = &item.scope {
+                    knowledge.unreachable = self.troubles.get(scope).cloned();
+                }
                 if !same_rollout {
                     knowledge.begin_rollout();
                 }
@@ -169,6 +180,10 @@ impl Index {
         plan.interest = interest;
         plan.find_orphans();
         self.plans.insert(name.clone(), plan);
+        for scope in &again {
+            self.synced.remove(scope);
+            self.awaited.insert(scope.clone());
+        }
         again
     }
 
@@ -240,7 +255,7 @@ impl Index {
     pub fn gone(&mut self, scope: &ScopeId, id: &ObjectId) -> Wake {
         self.confirm(scope, id);
         let mut wake = self.by_source.get(id).cloned().unwrap_or_default();
-        if scope.ours {
+        if is_ours(scope) {
             self.disown(id, &mut wake);
             self.strays.retain(|_, strays| {
                 strays.remove(id);
@@ -266,10 +281,13 @@ impl Index {
 
     /// A watch has reported everything there is: what it did not report does not exist.
     pub fn synced(&mut self, scope: &ScopeId) -> Wake {
-        self.synced.insert(scope.clone());
+        if self.awaited.contains(scope) {
+            return Wake::new();
+        }
+        let is_new = self.synced.insert(scope.clone());
         let vanished = self.unconfirmed.remove(scope).unwrap_or_default();
         let mut wake: Wake = vanished.iter().flat_map(|id| self.gone(scope, id)).collect();
-        for (name, plan) in &mut self.plans {
+        for (name, plan) in self.plans.iter_mut().filter(|_| is_new) {
             if !plan.interest.scopes.contains(scope) {
                 continue;
             }
@@ -280,6 +298,53 @@ impl Index {
             }
         }
         wake
+    }
+
+    /// A watch is opened, or opened anew, and will tell of everything there is: what it told before and does not tell again
+    /// was gone in between. `resync`: nothing was missed, as far as anyone knows, and what is known counts until then.
+    pub fn opened(&mut self, scope: &ScopeId, resync: bool) {
+        let told = self.plans.values().flat_map(|plan| plan.told_by(scope)).cloned().collect();
+        self.awaited.remove(scope);
+        if !resync {
+            self.synced.remove(scope);
+        }
+        self.unconfirmed.insert(scope.clone(), told);
+    }
+
+    /// Something that a watch told was not taken in: until it has told everything anew, something may be missing.
+    pub fn missed(&mut self, scope: &ScopeId) {
+        self.synced.remove(scope);
+    }
+
+    /// Something keeps a watch from telling anything; or, with none, no longer.
+    pub fn troubled(&mut self, scope: &ScopeId, trouble: Option<&Trouble>) -> Wake {
+        let unreachable = trouble.map(|trouble| {
+            let reason = match trouble.kind {
+                TroubleKind::Forbidden => "Forbidden",
+                TroubleKind::NotServed | TroubleKind::Unavailable => "ApiUnavailable",
+            };
+            let message = format!("{scope} cannot be listed and watched: {}", trouble.message.trim_end_matches('.'));
+            Unreachable { reason: reason.to_owned(), message }
+        });
+        match &unreachable {
+            Some(unreachable) => self.troubles.insert(scope.clone(), unreachable.clone()),
+            None => self.troubles.remove(scope),
+        };
+        let mut wake = Wake::new();
+        for (name, plan) in self.plans.iter_mut().filter(|(_, plan)| plan.interest.scopes.contains(scope)) {
+            note(&mut wake, name);
+            for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
+                tally.troubled(&wave.items, scope, unreachable.as_ref());
+            }
+        }
+        wake
+    }
+
+    /// What keeps watches of a plan from telling everything there is, as sentences.
+    pub fn troubles(&self, name: &PlanName) -> Vec<String> {
+        let scopes = self.plans.get(name).into_iter().flat_map(|plan| &plan.interest.scopes);
+        let unsynced = scopes.filter(|scope| !self.synced.contains(*scope));
+        unsynced.filter_map(|scope| Some(self.troubles.get(scope)?.message.clone())).collect()
     }
 
     /// The plans that want to hear of anything.
@@ -302,21 +367,15 @@ impl Index {
     /// A watch was closed for good: nobody wants to hear of it.
     pub fn closed(&mut self, scope: &ScopeId) {
         self.synced.remove(scope);
+        self.awaited.remove(scope);
+        self.troubles.remove(scope);
         self.unconfirmed.remove(scope);
-        if scope.ours {
+        if is_ours(scope) {
             for strays in self.strays.values_mut() {
                 strays.retain(|id, _| !scope.is_on(&id.kind));
             }
             self.strays.retain(|_, strays| !strays.is_empty());
         }
-    }
-
-    /// A watch is opened anew, and will tell of everything there is: what it told before and does not tell again was gone
-    /// in between.
-    pub fn reopened(&mut self, scope: &ScopeId) {
-        let told = self.plans.values().flat_map(|plan| plan.told_by(scope)).cloned().collect();
-        self.synced.remove(scope);
-        self.unconfirmed.insert(scope.clone(), told);
     }
 
     /// Whether all these watches have reported everything there is.
@@ -464,7 +523,7 @@ impl Plan {
             let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
             items.filter_map(|(number, item)| Some((item, tally.known(number)?)))
         });
-        let is_of_kind = |id: &&ObjectId| scope.ours && id.kind.kind == scope.kind && id.kind.group == scope.group;
+        let is_of_kind = |id: &&ObjectId| is_ours(scope) && scope.is_on(&id.kind);
         items.flat_map(|(item, known)| known.objects(item)).chain(self.owned.keys().filter(is_of_kind))
     }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use opcore::readiness::Fence;
 use serde_json::Value;
 
-use super::knowledge::{Known, Refused};
+use super::knowledge::{Known, Refused, Unreachable};
 use crate::interest::{Item, ObjectId, ScopeId, Subject};
 
 /// Whether an event changed anything worth a look.
@@ -22,6 +22,8 @@ pub(super) struct Tally {
     known: Vec<Known>,
     /// Items that nobody has looked at yet.
     pub(super) unread: BTreeSet<usize>,
+    /// Those of them that nobody can look at now.
+    pub(super) unreachable: BTreeSet<usize>,
     /// Items that are not ready, in the order in which they start.
     pub(super) unready: BTreeSet<usize>,
     pub(super) failed: BTreeSet<usize>,
@@ -97,6 +99,18 @@ impl Tally {
         }
     }
 
+    /// What was looked at already stays as it was: it costs nothing.
+    pub(super) fn troubled(&mut self, items: &[Item], scope: &ScopeId, unreachable: Option<&Unreachable>) {
+        for number in self.unread.clone() {
+            if items.get(number).is_some_and(|item| item.scope.as_ref() == Some(scope)) {
+                self.change(number, items, |known, _| {
+                    known.unreachable = unreachable.cloned();
+                    true
+                });
+            }
+        }
+    }
+
     /// The status that `object` had when it was written is not believed.
     pub(super) fn fence(&mut self, number: usize, object: &Value, fence: Fence) {
         if let Some(known) = self.known.get_mut(number).filter(|known| !known.knows_newer(object)) {
@@ -163,6 +177,7 @@ impl Tally {
     fn count(&mut self, number: usize, item: &Item) {
         let Some(known) = self.known.get(number) else { return };
         set(&mut self.unread, number, known.is_unread());
+        set(&mut self.unreachable, number, known.is_unread() && known.unreachable.is_some());
         // What is still to be applied says nothing of what it will be.
         let early = item.twins.iter().any(|twin| self.due.contains(twin));
         set(&mut self.unready, number, early || !known.is_ready(item));

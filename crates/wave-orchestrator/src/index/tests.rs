@@ -4,6 +4,7 @@ mod gates;
 mod jobs;
 mod law;
 mod refusals;
+mod watches;
 
 use jiff::SignedDuration;
 use kube::api::ApiResource;
@@ -91,14 +92,9 @@ impl Desk {
     /// The watches of all plans that are on the object's kind; that on what this operator applied is always among them.
     fn scopes(&self, object: &Value) -> BTreeSet<ScopeId> {
         let all = self.index.plans.values().flat_map(|plan| &plan.interest.scopes);
-        let ours = ScopeId {
-            group: kind_of(object).group,
-            version: "v1".to_owned(),
-            kind: kind_of(object).kind,
-            plural: String::new(),
-            namespace: None,
-            ours: true,
-        };
+        let GroupKind { group, kind } = kind_of(object);
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", &kind), "");
+        let ours = crate::interest::ours(&resource, OPERATOR);
         all.filter(|scope| scope.is_on(&kind_of(object))).cloned().chain([ours]).collect()
     }
 
@@ -308,7 +304,7 @@ fn what_went_while_a_watch_was_opened_anew_is_missed_when_everything_is_told_aga
     desk.sync("p");
     assert_eq!([desk.counts(0), desk.counts(1), desk.counts(2)], [[1, 0, 1, 0, 0]; 3]);
     for scope in desk.index.plans["p"].interest.scopes.clone() {
-        desk.index.reopened(&scope);
+        desk.index.opened(&scope, false);
     }
     desk.see(&widget("w", "True"));
     assert_eq!([desk.counts(0), desk.counts(1), desk.counts(2)], [[1, 0, 1, 0, 0]; 3], "nothing is said too early");

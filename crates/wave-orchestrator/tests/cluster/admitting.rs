@@ -17,6 +17,8 @@ async fn bad_specs_are_refused_at_admission_with_the_cure() {
         ("waves: [{name: a}]".to_owned(), "a wave needs members, hooks, healthChecks or probes"),
         (wave("timeout: soon"), "should match"),
         (wave("timeout: 5"), "must be of type string"),
+        (format!("resync: 0s\n{}", wave("timeout: 5s")), "resync must be at least 10s"),
+        (format!("profiles: {{test: {{resync: 9s999ms}}}}\n{}", wave("timeout: 5s")), "resync must be at least 10s"),
         (wave("onFailure: Explode"), "supported values"),
         ("waves: [{name: Core, probes: [{tcp: {host: h, port: 1}}]}]".to_owned(), "should match"),
         (member("{}"), "a member has either ref or manifests"),

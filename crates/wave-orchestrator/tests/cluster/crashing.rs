@@ -33,7 +33,7 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
         env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]}]}}}}]}'}}";
     stage
         .plan(&format!(
-            "resync: 1s\nwaves: [{{name: first, members: [{}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}, {rewritten}]}}]",
+            "resync: 10s\nwaves: [{{name: first, members: [{}]}}, {{name: last, dependsOn: [{{wave: first}}], members: [{}, {rewritten}]}}]",
             map("a"),
             map("b")
         ))

@@ -3,12 +3,13 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::{Api, CustomResourceExt, ResourceExt};
 use opcore_testing::wait::install;
+use sandbox::{Options, Sandbox};
 use serde_json::json;
 use wave_orchestrator::api::v1alpha1::{WavePhase, WavePlan};
 
-use crate::stage::{Stage, eventually, gone, map, wave};
+use crate::stage::{Stage, eventually, gone, map, start, wave};
 
 const CLAIM: &str = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Mi}}}}'}}";
 
@@ -159,4 +160,32 @@ async fn with_the_policy_orphan_everything_stays() {
     stage.ready().await;
     stage.delete().await;
     assert_eq!(stage.applied().await, ["stays"]);
+}
+
+#[tokio::test]
+async fn a_plan_from_before_there_was_a_minimum_of_resync_lists_no_more_than_another_and_goes() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let stage = Stage::on(&sandbox, "zero").await;
+    let mut before: CustomResourceDefinition = WavePlan::crd();
+    let spec = before.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+    let spec = spec.properties.as_mut().unwrap().get_mut("spec").unwrap();
+    let resync = spec.properties.as_mut().unwrap().get_mut("resync").unwrap();
+    assert!(resync.x_kubernetes_validations.take().is_some());
+    install(&stage.client, &before).await;
+    let spec = format!("resync: 0s\n{}", one_wave(&[map("a")]));
+    // The API server takes a moment to follow its own definitions.
+    let made = async { while stage.try_plan(&spec).await.is_err() {} };
+    tokio::time::timeout(crate::stage::PATIENCE, made).await.expect("the old schema takes it");
+    install(&stage.client, &WavePlan::crd()).await;
+    let running = start(stage.config.clone());
+    stage.ready().await;
+    let map = stage.maps().get("a").await.unwrap();
+    stage.delete().await;
+    gone(&stage.maps(), "a", &map.uid().unwrap()).await;
+    let text = running.metrics.text();
+    let lists = sandbox::results::count(&text, "opcore_api_requests_total", |line| {
+        line.contains("resource=\"configmaps\"") && line.contains("\"list\"")
+    });
+    assert!(lists <= 4, "{lists} lists");
+    running.stop().await;
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 mod admitting;
+mod answering;
 mod applying;
 mod crashing;
 mod failing;

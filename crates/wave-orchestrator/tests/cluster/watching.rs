@@ -5,7 +5,7 @@ use opcore_testing::running::{Settings, context};
 use serde_json::json;
 use wave_orchestrator::api::v1alpha1::WavePhase;
 use wave_orchestrator::index::PlanName;
-use wave_orchestrator::interest::ScopeId;
+use wave_orchestrator::interest::config_maps;
 use wave_orchestrator::live::Live;
 
 use crate::stage::{NAME, Stage, map};
@@ -59,11 +59,11 @@ async fn a_watch_is_open_as_long_as_a_plan_wants_it() {
     let (_stop, stopping) = tokio::sync::watch::channel(false);
     let live = Live::new(&context(NAME, stage.config.clone(), &[], Settings::default(), stopping));
     let (one, two): (PlanName, PlanName) = ("one".into(), "two".into());
-    let scopes = |namespaces: &[&str]| namespaces.iter().map(|name| ScopeId::of_config_maps(name)).collect();
-    assert_eq!(live.watch(&one, &scopes(&["a", "b"])).await, []);
-    assert_eq!(live.watch(&two, &scopes(&["b"])).await, []);
+    let scopes = |namespaces: &[&str]| namespaces.iter().map(|name| config_maps(name)).collect();
+    live.watch(&one, &scopes(&["a", "b"]), None);
+    live.watch(&two, &scopes(&["b"]), None);
     assert_eq!(live.watching(), scopes(&["a", "b"]));
-    live.watch(&one, &scopes(&["c"])).await;
+    live.watch(&one, &scopes(&["c"]), None);
     assert_eq!(live.watching(), scopes(&["b", "c"]), "nobody wants a, and one still wants b");
     live.forget(&two);
     live.forget(&one);

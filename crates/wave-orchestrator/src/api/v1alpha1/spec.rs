@@ -45,6 +45,7 @@ pub struct WavePlanSpec {
 
     /// Overrides for environments, e.g. `development` and `production`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
     pub profiles: BTreeMap<String, Profile>,
 
     /// The waves. Their order here does not matter; their dependencies do.
@@ -56,8 +57,10 @@ pub struct WavePlanSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
 
-    /// How often everything is compared with the cluster again, although nothing seems to have happened.
+    /// How often everything is compared with the cluster again, although nothing seems to have happened: every 10 minutes
+    /// when nobody says, and never more often than every 10 seconds. One list serves all plans that watch the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('10s')").message("resync must be at least 10s"))]
     pub resync: Option<Span>,
 
     /// What becomes of objects that a plan applied and no longer has.
@@ -71,6 +74,8 @@ pub struct WavePlanSpec {
 
 /// How often everything is compared with the cluster again when nobody says.
 const RESYNC: Span = Span::from_secs(600);
+/// More often would keep the API server busy with lists and nothing else.
+const SHORTEST_RESYNC: Span = Span::from_secs(10);
 
 impl WavePlanSpec {
     fn chosen(&self) -> Option<&Profile> {
@@ -83,9 +88,10 @@ impl WavePlanSpec {
         scale.map_or(wave.timeout, |scale| wave.timeout.scaled(scale))
     }
 
-    /// How often everything is compared with the cluster again.
+    /// How often everything is compared with the cluster again. A plan from before there was a minimum has it, too.
     pub fn resync(&self) -> Span {
-        self.chosen().and_then(|profile| profile.resync).or(self.resync).unwrap_or(RESYNC)
+        let chosen = self.chosen().and_then(|profile| profile.resync).or(self.resync).unwrap_or(RESYNC);
+        chosen.max(SHORTEST_RESYNC)
     }
 }
 
@@ -111,7 +117,7 @@ impl ObjectRef {
 }
 
 /// Overrides for one environment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
     /// Every wave's timeout is multiplied by this.
@@ -120,6 +126,7 @@ pub struct Profile {
     pub timeout_scale: Option<f64>,
     /// Overrides `spec.resync`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('10s')").message("resync must be at least 10s"))]
     pub resync: Option<Span>,
 }
 

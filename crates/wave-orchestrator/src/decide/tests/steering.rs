@@ -228,3 +228,13 @@ fn what_a_hook_applies_at_the_end_waits_until_every_member_was_asked_and_let_go(
     fleet.look("infrastructure-core").gates[0].held = false;
     assert!(applies(&mut fleet));
 }
+
+#[test]
+fn a_plan_from_before_there_was_a_minimum_is_not_compared_with_the_cluster_all_the_time() {
+    let mut fleet = Play::fleet();
+    for text in ["0s", "1ms", "9s"] {
+        fleet.plan.spec.profile = None;
+        fleet.plan.spec.resync = Some(text.parse().unwrap());
+        assert_eq!(fleet.plan.spec.resync(), Span::from_secs(10), "{text}");
+    }
+}

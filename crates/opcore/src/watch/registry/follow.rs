@@ -1,0 +1,203 @@
+//! The task of one watch: from one generation to the next, as long as it has subscribers.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt};
+use kube::core::DynamicObject;
+use kube_runtime::watcher::{self, Event};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{Opening, Shared, Trouble, Watched};
+use crate::lock;
+use crate::queue::Key;
+use crate::watch::{Change, FIRST_DELAY, Pace, supervise};
+
+/// After this many failures in a row a scope is said to be in trouble, some three seconds after the first: most pass by
+/// themselves, and an API server that has just started forbids for a moment what it allows.
+const TELLING: u32 = 5;
+
+/// Why a generation ends.
+enum Ended {
+    /// There is a newer one.
+    Replaced,
+    /// It is time to tell everything anew.
+    Due,
+    /// Something was missed.
+    InDoubt,
+}
+
+/// What came of telling.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Whoever listens knows it.
+    Well,
+    /// Whoever listens knows all there is.
+    Synced,
+    /// The listener panicked.
+    Missed,
+}
+
+pub(super) async fn follow(shared: Arc<Shared>, watched: Arc<Watched>) {
+    let mut pace = Pace::default();
+    loop {
+        let generation = watched.gate.generation();
+        let watching = Generation { shared: &shared, watched: &watched, number: generation, failures: 0 };
+        let ended = AssertUnwindSafe(watching.follow(&mut pace)).catch_unwind().await;
+        let opening = match ended {
+            Ok(Ended::Replaced) => continue,
+            Ok(Ended::Due) => Opening::Resync,
+            Ok(Ended::InDoubt) => Opening::Recovery,
+            Err(panic) => {
+                supervise::tell("watch", &shared.metrics, panic.as_ref());
+                pause(&mut pace).await;
+                Opening::Recovery
+            }
+        };
+        let told = || shared.tell(|listener| listener.opened(&watched.scope, opening));
+        if watched.gate.follow(generation, told) == Some(false) {
+            pause(&mut pace).await;
+        }
+    }
+}
+
+async fn pause(pace: &mut Pace) {
+    sleep(pace.next().unwrap_or(FIRST_DELAY)).await;
+}
+
+/// One generation of a watch.
+struct Generation<'a> {
+    shared: &'a Shared,
+    watched: &'a Watched,
+    number: u64,
+    /// In a row.
+    failures: u32,
+}
+
+impl Generation<'_> {
+    async fn follow(mut self, pace: &mut Pace) -> Ended {
+        let Self { shared, watched, number: generation, .. } = self;
+        if watched.gate.pass(generation, || lock(&watched.known).begin_anew()).is_none() {
+            return Ended::Replaced;
+        }
+        let mut events = shared.source.events(&watched.scope);
+        let mut resync = watched.resync.subscribe();
+        // When everything was last told; and, once something was missed, when it is told anew.
+        let (mut synced, mut missed): (Option<Instant>, Option<Instant>) = (None, None);
+        loop {
+            let wanted = *resync.borrow_and_update();
+            let jittered = wanted.map(|wanted| shared.jittered(wanted, &watched.scope, generation));
+            let due = missed.or_else(|| synced?.checked_add(jittered?));
+            tokio::select! {
+                // First what is there: a timer that is due anyway can wait for it, and a test can tell what comes first.
+                biased;
+                event = events.next() => {
+                    let told = match event {
+                        Some(Ok(event)) => self.tell(event, missed.is_some()),
+                        Some(Err(error)) => self.failed(error),
+                        // It does not end; if it ever did, another would begin.
+                        None => {
+                            pause(pace).await;
+                            return Ended::InDoubt;
+                        }
+                    };
+                    match told {
+                        None => return Ended::Replaced,
+                        Some(Told::Synced) => {
+                            synced = Some(Instant::now());
+                            *pace = Pace::default();
+                        }
+                        Some(Told::Missed) => {
+                            missed = missed.or_else(|| Instant::now().checked_add(pace.next().unwrap_or(FIRST_DELAY)));
+                        }
+                        Some(Told::Well) => {}
+                    }
+                    if missed.is_some_and(|at| at <= Instant::now()) {
+                        return Ended::InDoubt;
+                    }
+                }
+                () = watched.replaced.notified() => {
+                    if watched.gate.generation() != generation {
+                        return Ended::Replaced;
+                    }
+                }
+                () = until(due) => return if missed.is_some() { Ended::InDoubt } else { Ended::Due },
+                // The sender is in `watched`.
+                _ = resync.changed() => {}
+            }
+        }
+    }
+
+    /// Tells what follows from an event; while in doubt, not that this was all. None: there is a newer generation.
+    fn tell(&mut self, event: Event<DynamicObject>, in_doubt: bool) -> Option<Told> {
+        self.failures = 0;
+        self.trouble(None)?;
+        let (shared, watched) = (self.shared, self.watched);
+        self.watched.gate.pass(self.number, || {
+            let changes = lock(&watched.known).translate(event);
+            let mut result = Told::Well;
+            for change in changes {
+                if change == Change::Synced {
+                    if in_doubt || result == Told::Missed {
+                        continue;
+                    }
+                    result = Told::Synced;
+                }
+                let subject = match &change {
+                    Change::Seen(object) => Some(Key::of(object)),
+                    Change::Gone(key) => Some(key.clone()),
+                    Change::Synced => None,
+                };
+                if !shared.tell(|listener| listener.changed(&watched.scope, change)) {
+                    if let Some(subject) = subject {
+                        lock(&watched.known).again(subject);
+                    }
+                    shared.tell(|listener| listener.missed(&watched.scope));
+                    result = Told::Missed;
+                }
+            }
+            result
+        })
+    }
+
+    /// None: there is a newer generation.
+    fn failed(&mut self, error: watcher::Error) -> Option<Told> {
+        let scope = &self.watched.scope;
+        self.watched.gate.pass(self.number, || lock(&self.watched.known).begin_anew())?;
+        self.shared.metrics.watch_broke(&self.watched.words());
+        tracing::warn!(%scope, "a watch broke and is opened again: {}", crate::error::chain(&error));
+        self.failures += 1;
+        if self.failures >= TELLING {
+            self.trouble(Some(&Trouble::of(error)))?;
+        }
+        Some(Told::Well)
+    }
+
+    /// Remembers what keeps the scope from being watched, and tells it when it is another thing than before. None: there is
+    /// a newer generation.
+    fn trouble(&self, trouble: Option<&Trouble>) -> Option<()> {
+        self.watched.gate.pass(self.number, || {
+            let before = std::mem::replace(&mut *lock(&self.watched.trouble), trouble.cloned());
+            if before.map(|trouble| trouble.kind) != trouble.map(|trouble| trouble.kind) {
+                self.shared.tell(|listener| listener.troubled(&self.watched.scope, trouble));
+            }
+        })
+    }
+}
+
+impl Watched {
+    /// The kind, as people type it after `kubectl get`.
+    fn words(&self) -> String {
+        match self.scope.group.as_str() {
+            "" => self.scope.plural.clone(),
+            group => format!("{}.{group}", self.scope.plural),
+        }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

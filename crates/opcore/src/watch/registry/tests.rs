@@ -1,0 +1,266 @@
+//! The registry over watches that are played by hand.
+
+use std::collections::VecDeque;
+
+use futures::stream;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ObjectMeta;
+use kube::core::Status;
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// What a listener was told, in words.
+#[derive(Default)]
+struct Log {
+    told: Mutex<Vec<String>>,
+    heard: Notify,
+    /// An object that whoever is told of it panics about.
+    poison: Mutex<Option<String>>,
+}
+
+impl Log {
+    fn note(&self, scope: &ScopeId, what: &str) {
+        lock(&self.told).push(format!("{scope}: {what}"));
+        self.heard.notify_one();
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.told))
+    }
+
+    /// What was told up to this, and not before.
+    async fn until(&self, last: &str) -> Vec<String> {
+        let told = async {
+            loop {
+                let told = self.heard.notified();
+                {
+                    let mut all = lock(&self.told);
+                    if let Some(place) = all.iter().position(|told| told == last) {
+                        return all.drain(..=place).collect();
+                    }
+                }
+                told.await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_mins(15), told).await;
+        waited.unwrap_or_else(|_| panic!("{last:?} is not told: {:?}", self.take()))
+    }
+}
+
+impl Listener for Log {
+    fn opened(&self, scope: &ScopeId, opening: Opening) {
+        self.note(scope, &format!("{opening:?}"));
+    }
+
+    fn changed(&self, scope: &ScopeId, change: Change<DynamicObject>) {
+        let name = match &change {
+            Change::Seen(object) => object.metadata.name.clone().unwrap(),
+            Change::Gone(key) => format!("{key} gone"),
+            Change::Synced => "all".to_owned(),
+        };
+        assert!(lock(&self.poison).as_ref() != Some(&name), "{name} is poison");
+        self.note(scope, &name);
+    }
+
+    fn missed(&self, scope: &ScopeId) {
+        self.note(scope, "missed");
+    }
+
+    fn troubled(&self, scope: &ScopeId, trouble: Option<&Trouble>) {
+        self.note(scope, &trouble.map_or("fine".to_owned(), |trouble| format!("{:?}", trouble.kind)));
+    }
+
+    fn closed(&self, scope: &ScopeId) {
+        self.note(scope, "closed");
+    }
+}
+
+type Told = watcher::Result<Event<DynamicObject>>;
+
+/// Watches of which each begins with a list of what there is, and then tells what it is sent.
+#[derive(Clone, Default)]
+struct Hand(Arc<Mutex<Play>>);
+
+#[derive(Default)]
+struct Play {
+    there: Vec<String>,
+    /// What lists fail with, one after another.
+    failures: VecDeque<u16>,
+    opened: Vec<mpsc::UnboundedSender<Told>>,
+}
+
+impl Hand {
+    fn there(&self, names: &[&str]) {
+        lock(&self.0).there = names.iter().map(|name| (*name).to_owned()).collect();
+    }
+
+    fn lists(&self) -> usize {
+        lock(&self.0).opened.len()
+    }
+
+    /// What the watch of this number has to tell.
+    fn tell(&self, number: usize, event: Event<DynamicObject>) {
+        // Nobody may listen any more.
+        let _ = lock(&self.0).opened[number].send(Ok(event));
+    }
+
+    fn begin(&self) -> BoxStream<'static, Told> {
+        let (send, mut receive) = mpsc::unbounded_channel();
+        let mut play = lock(&self.0);
+        play.opened.push(send);
+        let failing: Vec<Told> = play.failures.drain(..).map(|code| Err(failure(code))).collect();
+        let there = play.there.iter().map(|name| Ok(Event::InitApply(object(name))));
+        let list = [Ok(Event::Init)].into_iter().chain(there).chain([Ok(Event::InitDone)]);
+        let list: Vec<Told> = failing.into_iter().chain(list).collect();
+        let later = stream::poll_fn(move |context| receive.poll_recv(context));
+        stream::iter(list).chain(later).chain(stream::pending()).boxed()
+    }
+}
+
+impl Source for Hand {
+    fn events(&self, _: &ScopeId) -> BoxStream<'static, Told> {
+        super::super::paced(self.begin()).boxed()
+    }
+}
+
+fn object(name: &str) -> DynamicObject {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    DynamicObject { types: None, metadata, data: serde_json::Value::Null }
+}
+
+fn failure(code: u16) -> watcher::Error {
+    let status = Status::failure("made up", "MadeUp").with_code(code);
+    watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()))
+}
+
+fn maps() -> ScopeId {
+    ScopeId::of::<ConfigMap>(None)
+}
+
+fn key(name: &str) -> Key {
+    Key { namespace: None, name: name.to_owned() }
+}
+
+fn wanted(scopes: &[ScopeId], resync: Option<Duration>) -> Subscription {
+    Subscription { scopes: scopes.iter().cloned().collect(), resync }
+}
+
+fn desk(there: &[&str]) -> (Registry, Arc<Log>, Hand) {
+    let (log, hand) = (Arc::new(Log::default()), Hand::default());
+    hand.there(there);
+    let listener: Weak<Log> = Arc::downgrade(&log);
+    let metrics = Metrics::new(crate::build_info!()).unwrap();
+    (Registry::over(Box::new(hand.clone()), listener, metrics), log, hand)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_is_open_as_long_as_someone_wants_it_and_all_share_one_list() {
+    let (registry, log, hand) = desk(&["a"]);
+    let secrets = ScopeId::of::<Secret>(Some("shop".to_owned()));
+    registry.subscribe(&key("one"), &wanted(&[maps()], None));
+    registry.subscribe(&key("two"), &wanted(&[maps()], None));
+    assert_eq!(log.until("configmaps: all").await, ["configmaps: First", "configmaps: a", "configmaps: all"]);
+    registry.subscribe(&key("one"), &wanted(std::slice::from_ref(&secrets), None));
+    log.until("secrets in shop: all").await;
+    assert_eq!(registry.scopes(), [maps(), secrets].into());
+    registry.unsubscribe(&key("two"));
+    assert_eq!(log.take(), ["configmaps: closed"]);
+    registry.unsubscribe(&key("one"));
+    assert_eq!(log.take(), ["secrets in shop: closed"]);
+    assert_eq!((registry.scopes().len(), hand.lists()), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_replaced_or_closed_can_tell_nothing_any_more() {
+    let (registry, log, hand) = desk(&["a"]);
+    registry.subscribe(&key("one"), &wanted(&[maps()], None));
+    log.until("configmaps: all").await;
+    // Both are on their way to the listener when the watch is replaced: nothing runs here but what is awaited.
+    hand.tell(0, Event::Apply(object("late")));
+    hand.tell(0, Event::InitDone);
+    hand.there(&["b"]);
+    registry.relist(&[maps()].into());
+    let told = log.until("configmaps: all").await;
+    assert_eq!(told, ["configmaps: Asked", "configmaps: b", "configmaps: a gone", "configmaps: all"]);
+    hand.tell(1, Event::InitDone);
+    registry.unsubscribe(&key("one"));
+    registry.subscribe(&key("two"), &wanted(&[maps()], None));
+    let told = log.until("configmaps: all").await;
+    assert_eq!(told, ["configmaps: closed", "configmaps: First", "configmaps: b", "configmaps: all"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_between_two_generations_is_told_as_gone() {
+    let (registry, log, hand) = desk(&["a", "b"]);
+    registry.subscribe(&key("one"), &wanted(&[maps()], None));
+    log.until("configmaps: all").await;
+    hand.there(&["a"]);
+    registry.relist(&[maps()].into());
+    let told = log.until("configmaps: all").await;
+    assert_eq!(told, ["configmaps: Asked", "configmaps: a", "configmaps: b gone", "configmaps: all"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_panics_is_told_of_the_others_and_soon_of_everything_anew() {
+    let (registry, log, hand) = desk(&["a", "b", "c"]);
+    *lock(&log.poison) = Some("b".to_owned());
+    registry.subscribe(&key("one"), &wanted(&[maps()], None));
+    let told = log.until("configmaps: Recovery").await;
+    let without_all = ["First", "a", "missed", "c", "Recovery"].map(|what| format!("configmaps: {what}"));
+    assert_eq!(told, without_all, "what is missing may not be taken for gone");
+    *lock(&log.poison) = None;
+    log.until("configmaps: all").await;
+    // It hears of what happens from now on; what it missed is told anew, be it that something is gone.
+    *lock(&log.poison) = Some("b gone".to_owned());
+    hand.there(&["a", "c"]);
+    hand.tell(hand.lists() - 1, Event::Delete(object("b")));
+    log.until("configmaps: Recovery").await;
+    *lock(&log.poison) = None;
+    let told = log.until("configmaps: all").await;
+    assert!(told.contains(&"configmaps: b gone".to_owned()), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_costs_one_list_however_many_want_it_and_comes_in_time() {
+    let (registry, log, hand) = desk(&["a"]);
+    for subscriber in 0..50 {
+        registry.subscribe(&key(&subscriber.to_string()), &wanted(&[maps()], Some(Duration::from_mins(10))));
+    }
+    registry.subscribe(&key("often"), &wanted(&[maps()], Some(Duration::from_mins(1))));
+    log.until("configmaps: all").await;
+    let began = tokio::time::Instant::now();
+    for resync in 1..=5 {
+        let told = log.until("configmaps: all").await;
+        assert_eq!(told, ["configmaps: Resync", "configmaps: a", "configmaps: all"]);
+        assert_eq!(hand.lists(), 1 + resync);
+    }
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(270) && took <= Duration::from_secs(301), "{took:?}");
+    registry.unsubscribe(&key("often"));
+    let began = tokio::time::Instant::now();
+    log.until("configmaps: all").await;
+    assert!(began.elapsed() > Duration::from_secs(500), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_is_remembered_and_told_until_it_is_there() {
+    let (registry, log, hand) = desk(&["a"]);
+    lock(&hand.0).failures = [403; 8].into();
+    registry.subscribe(&key("one"), &wanted(&[maps()], None));
+    assert_eq!(registry.troubles(&[maps()].into()), []);
+    assert_eq!(log.until("configmaps: Forbidden").await, ["configmaps: First", "configmaps: Forbidden"]);
+    let troubles = registry.troubles(&[maps()].into());
+    assert_eq!((troubles.len(), troubles[0].1.kind), (1, TroubleKind::Forbidden));
+    let told = log.until("configmaps: all").await;
+    assert_eq!(told, ["configmaps: fine", "configmaps: a", "configmaps: all"]);
+    assert_eq!(registry.troubles(&[maps()].into()), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_passes_by_itself_is_no_trouble() {
+    let (registry, log, hand) = desk(&["a"]);
+    lock(&hand.0).failures = [503, 403, 403, 401].into();
+    registry.subscribe(&key("one"), &wanted(&[maps()], None));
+    assert_eq!(log.until("configmaps: all").await, ["configmaps: First", "configmaps: a", "configmaps: all"]);
+}
