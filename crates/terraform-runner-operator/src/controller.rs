@@ -1,7 +1,7 @@
 //! How it is put together: what wakes a workspace, and the way from looking to concluding.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -9,13 +9,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
-use kube::{Api, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use opcore::act::{Attempt, Done, Outcome};
-use opcore::controller::{Wakes, Watches};
+use opcore::controller::{Relations, Wakes, Watches};
 use opcore::metrics::Metrics;
 use opcore::ownership::{OPERATOR_LABEL, OWNER_ANNOTATION};
 use opcore::queue::Key;
-use opcore::{Admission, Context, DecisionOf, Error, ObjectId, Operator, lock};
+use opcore::{Admission, Context, DecisionOf, Error, ObjectId, Operator};
 use tokio::sync::OnceCell;
 
 use crate::api::v1alpha1::{
@@ -33,65 +33,41 @@ pub struct Workspaces {
     slots: Arc<Slots>,
     room: Room,
     measures: Option<Measures>,
-    interests: Arc<Mutex<Interests>>,
     wakes: OnceLock<Wakes>,
     recovered: OnceCell<()>,
 }
 
-/// What a workspace wants to hear of.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Interest {
-    Source(Source, String),
-    Workspace(String),
+/// What workspaces are called, and what they name.
+const SECRET: &str = "secret";
+const CONFIG_MAP: &str = "configmap";
+const WORKSPACE: &str = "workspace";
+/// The Secret with the state, called by the workspace that has it.
+const STATE: &str = "state";
+/// A state that is to be taken over, called by whoever wants it.
+const ADOPTED: &str = "adopted";
+
+fn word(what: &str, namespace: Option<&str>, name: &str) -> String {
+    format!("{what}/{}/{name}", namespace.unwrap_or_default())
 }
 
-/// Who wants to hear of what.
-#[derive(Debug, Default)]
-struct Interests {
-    by_workspace: HashMap<Key, BTreeSet<Interest>>,
-    /// The same, from the other end: every change of a Secret asks for it. By namespace and what is there.
-    by_interest: HashMap<(Option<String>, Interest), BTreeSet<Key>>,
-}
-
-impl Interests {
-    /// From now on a workspace wants to hear of these, and of no others. Answers what it no longer wants to hear of.
-    fn put(&mut self, key: &Key, interests: BTreeSet<Interest>) -> BTreeSet<Interest> {
-        if self.by_workspace.get(key) == Some(&interests) {
-            return BTreeSet::new();
-        }
-        let mut before = self.remove(key);
-        before.retain(|interest| !interests.contains(interest));
-        for interest in &interests {
-            self.by_interest.entry((key.namespace.clone(), interest.clone())).or_default().insert(key.clone());
-        }
-        self.by_workspace.insert(key.clone(), interests);
-        before
+/// What a workspace is called, and what it names: what its spec refers to, what it depends on, and the state that it is to
+/// take over, for which it waits until its owner and all others have let go of it.
+fn relations(workspace: &TerraformWorkspace) -> Relations {
+    let namespace = workspace.namespace();
+    let word = |what: &str, name: &str| word(what, namespace.as_deref(), name);
+    let mut is =
+        BTreeSet::from([word(WORKSPACE, &workspace.name_any()), word(STATE, &render::names(workspace).state())]);
+    let sources = render::references(&workspace.spec).into_iter().map(|(source, name)| match source {
+        Source::Secret => word(SECRET, &name),
+        Source::ConfigMap => word(CONFIG_MAP, &name),
+    });
+    let needed = workspace.spec.depends_on.iter().map(|needed| word(WORKSPACE, &needed.name));
+    let mut names: BTreeSet<String> = sources.chain(needed).collect();
+    if let Some(state) = workspace.spec.backend.adopted() {
+        is.insert(word(ADOPTED, state));
+        names.extend([word(SECRET, state), word(STATE, state), word(ADOPTED, state)]);
     }
-
-    /// The other workspaces that one wants to hear of.
-    fn workspaces_of(&self, key: &Key) -> Vec<Interest> {
-        let interests = self.by_workspace.get(key).into_iter().flatten();
-        interests.filter(|interest| matches!(interest, Interest::Workspace(_))).cloned().collect()
-    }
-
-    /// A workspace wants to hear of nothing any more. Answers what it wanted to hear of.
-    fn remove(&mut self, key: &Key) -> BTreeSet<Interest> {
-        let interests = self.by_workspace.remove(key).unwrap_or_default();
-        for interest in &interests {
-            let entry = (key.namespace.clone(), interest.clone());
-            if let Some(keys) = self.by_interest.get_mut(&entry) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.by_interest.remove(&entry);
-                }
-            }
-        }
-        interests
-    }
-
-    fn whom(&self, namespace: Option<String>, interest: Interest) -> impl Iterator<Item = Key> {
-        self.by_interest.get(&(namespace, interest)).into_iter().flatten().cloned()
-    }
+    Relations { is, names }
 }
 
 impl Workspaces {
@@ -102,7 +78,6 @@ impl Workspaces {
             slots: Arc::new(Slots::new(limits.into())),
             room: Room::default(),
             measures: None,
-            interests: Arc::default(),
             wakes: OnceLock::new(),
             recovered: OnceCell::new(),
         }
@@ -119,10 +94,10 @@ impl Workspaces {
 
     /// Runs that were under way when this process began count before any other may begin.
     async fn recover(&self, context: &Context) -> Result<(), Error> {
-        let client = || context.client().clone();
+        let reader = context.reader();
         let everywhere = match context.namespaces() {
-            [] => vec![Api::<Job>::all(client())],
-            some => some.iter().map(|namespace| Api::namespaced(client(), namespace)).collect(),
+            [] => vec![reader.all::<Job>()],
+            some => some.iter().map(|namespace| reader.namespaced(namespace)).collect(),
         };
         let ours = ListParams::default().labels(&format!("{OPERATOR_LABEL}={OPERATOR}"));
         for jobs in everywhere {
@@ -149,15 +124,6 @@ impl Workspaces {
         }
     }
 
-    /// Those that a workspace depended on may wait for that to end.
-    fn wake_depended_on(&self, key: &Key, let_go: BTreeSet<Interest>) {
-        for interest in let_go {
-            if let Interest::Workspace(name) = interest {
-                self.wake(&Key { namespace: key.namespace.clone(), name });
-            }
-        }
-    }
-
     fn wake(&self, key: &Key) {
         if let Some(wakes) = self.wakes.get() {
             wakes.wake(key);
@@ -177,45 +143,18 @@ impl Operator for Workspaces {
         watches.owns::<Job>();
         watches.concerns::<Pod>(Some(WORKSPACE_LABEL), |pod| owner(pod).into_iter().collect());
         watches.concerns::<Lease>(Some(WORKSPACE_LABEL), |lease| owner(lease).into_iter().collect());
-        let interests = self.interests.clone();
+        watches.relate(relations);
+        // Some Secrets are made for a workspace, and some are named by it.
+        let naming = watches.naming();
         watches.concerns::<Secret>(None, move |secret| {
-            whom(&interests, secret, |name| Interest::Source(Source::Secret, name))
+            let naming = naming(&word(SECRET, secret.namespace().as_deref(), &secret.name_any()));
+            owner(secret).into_iter().chain(naming).collect()
         });
-        let interests = self.interests.clone();
-        watches.concerns::<ConfigMap>(None, move |map| {
-            whom(&interests, map, |name| Interest::Source(Source::ConfigMap, name))
-        });
-        let interests = self.interests.clone();
-        watches.concerns::<TerraformWorkspace>(None, move |other| whom(&interests, other, Interest::Workspace));
+        watches.named::<ConfigMap>(|map| word(CONFIG_MAP, map.namespace.as_deref(), &map.name));
     }
 
     async fn observe(&self, workspace: &TerraformWorkspace, context: &Context) -> Result<Seen, Error> {
-        let key = Key::of(workspace);
-        let adopted = workspace.spec.backend.adopted().map(|name| (Source::Secret, name.to_owned()));
-        let sources = render::references(&workspace.spec).into_iter().chain(adopted);
-        let sources = sources.map(|(source, name)| Interest::Source(source, name));
-        let needed = workspace.spec.depends_on.iter().map(|needed| Interest::Workspace(needed.name.clone()));
-        let mut interests: BTreeSet<Interest> = sources.chain(needed).collect();
-        if workspace.spec.backend.adopted().is_some() {
-            // Whom it waits for is found out below, and held on to.
-            interests.extend(lock(&self.interests).workspaces_of(&key));
-        }
-        let let_go = lock(&self.interests).put(&key, interests.clone());
-        self.wake_depended_on(&key, let_go);
-
-        let now = context.now();
-        let mut seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
-        if let Some(adopted) = &seen.adopted {
-            let others = adopted.owner.iter().chain(&adopted.others).cloned().map(Interest::Workspace);
-            let known = interests.len();
-            interests.extend(others);
-            if interests.len() > known {
-                lock(&self.interests).put(&key, interests);
-                // Looked at before anyone would have told: once more.
-                seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
-            }
-        }
-        Ok(seen)
+        observe::look(workspace, &context.reader(), &self.settings, &self.room).await
     }
 
     fn decide(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
@@ -307,8 +246,6 @@ impl Operator for Workspaces {
         if let Some(measures) = &self.measures {
             measures.forget(key);
         }
-        let interests = lock(&self.interests).remove(key);
-        self.wake_depended_on(key, interests);
     }
 }
 
@@ -353,15 +290,4 @@ fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
     let (namespace, name) = words.strip_prefix("TerraformWorkspace/")?.split_once('/')?;
     (object.namespace().as_deref() == Some(namespace))
         .then(|| Key { namespace: Some(namespace.to_owned()), name: name.to_owned() })
-}
-
-/// The workspaces that something was made for, or that refer to it.
-fn whom(
-    interests: &Mutex<Interests>,
-    object: &PartialObjectMeta<DynamicObject>,
-    interest: impl Fn(String) -> Interest,
-) -> Vec<Key> {
-    let interests = lock(interests);
-    let refer = interests.whom(object.namespace(), interest(object.name_any()));
-    owner(object).into_iter().chain(refer).collect()
 }

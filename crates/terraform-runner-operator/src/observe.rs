@@ -12,12 +12,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerState, ContainerStatus, Pod, Secret};
 use kube::api::{ListParams, ObjectMeta, PartialObjectMeta};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt};
-use opcore::Error;
+use kube::{Resource, ResourceExt};
 use opcore::conditions;
 use opcore::duration::Span;
 use opcore::ownership::OWNER_LABEL;
 use opcore::plan::Target;
+use opcore::{Error, Reader};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -201,14 +201,13 @@ impl Seen {
 /// Reads everything that a decision about a workspace needs.
 pub(crate) async fn look(
     workspace: &TerraformWorkspace,
-    client: &Client,
+    reader: &Reader,
     settings: &Settings,
     room: &Room,
-    now: Timestamp,
 ) -> Result<Seen, Error> {
     let namespace = workspace.namespace().unwrap_or_default();
     let names = render::names(workspace);
-    let reading = Reading { client: client.clone(), namespace, names, uid: workspace.uid().unwrap_or_default() };
+    let reading = Reading { reader: reader.clone(), namespace, names, uid: workspace.uid().unwrap_or_default() };
     // What a run leaves behind is read after its Job: a Job that is over has told everything.
     let jobs = reading.jobs().await?;
     let run = workspace.status.as_ref().and_then(|status| status.run.as_ref()).filter(|run| !run.is_over());
@@ -231,7 +230,7 @@ pub(crate) async fn look(
         .into();
     let adopted = adopted.await.transpose()?;
     let told = reading.told(workspace, &parts).await?;
-    let lock = match lease.as_ref().and_then(|lease| lock_seen(lease, now)) {
+    let lock = match lease.as_ref().and_then(|lease| lock_seen(lease)) {
         Some(mut lock) => {
             let pods = match &pods {
                 Some(pods) => pods.clone(),
@@ -266,7 +265,7 @@ pub(crate) async fn look(
 }
 
 struct Reading {
-    client: Client,
+    reader: Reader,
     namespace: String,
     names: Names,
     uid: String,
@@ -300,12 +299,12 @@ impl Reading {
     }
 
     async fn jobs(&self) -> Result<Vec<JobSeen>, Error> {
-        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+        let jobs = self.reader.namespaced::<Job>(&self.namespace);
         Ok(jobs.list(&self.ours()).await?.items.iter().map(job_seen).collect())
     }
 
     async fn pods(&self) -> Result<Vec<Pod>, Error> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let pods = self.reader.namespaced::<Pod>(&self.namespace);
         let all = pods.list(&ListParams::default().labels(&format!("{PART_LABEL}=run"))).await?;
         let belongs = |pod: &Pod| {
             let job = pod.owner_references().iter().find(|owner| owner.kind == "Job");
@@ -348,12 +347,12 @@ impl Reading {
     async fn source(&self, reference: Reference, keys: Option<BTreeSet<String>>) -> Result<(Reference, Found), Error> {
         let mut found: Found = match reference.0 {
             Source::Secret => {
-                let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+                let secrets = self.reader.namespaced::<Secret>(&self.namespace);
                 let secret = secrets.get_opt(&reference.1).await?;
                 secret.map(|secret| secret.data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.0)).collect())
             }
             Source::ConfigMap => {
-                let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+                let maps = self.reader.namespaced::<ConfigMap>(&self.namespace);
                 maps.get_opt(&reference.1).await?.map(|map| {
                     let text = map.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
                     text.chain(map.binary_data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.0))).collect()
@@ -367,8 +366,8 @@ impl Reading {
     }
 
     async fn adopted(&self, name: &str, own: String) -> Result<Adopted, Error> {
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let workspaces: Api<Neighbour> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secrets = self.reader.namespaced::<Secret>(&self.namespace);
+        let workspaces = self.reader.namespaced::<Neighbour>(&self.namespace);
         let everyone = ListParams::default();
         let (secret, all) = futures::try_join!(secrets.get_opt(name), workspaces.list(&everyone))?;
         let owner = secret.as_ref().and_then(|secret| secret.labels().get(OWNER_LABEL)).cloned();
@@ -386,7 +385,7 @@ impl Reading {
     }
 
     async fn parts(&self) -> Result<Vec<PartSeen>, Error> {
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secrets = self.reader.namespaced::<Secret>(&self.namespace);
         let all = secrets.list_metadata(&self.ours()).await?;
         Ok(all.items.iter().map(part_seen).collect())
     }
@@ -406,7 +405,7 @@ impl Reading {
         if run.is_none() && !differs && !are_new {
             return Ok(Told::default());
         }
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secrets = self.reader.namespaced::<Secret>(&self.namespace);
         let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok(Told::default()) };
         let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
         // One that cannot be read is none: its run is lost, and says so.
@@ -423,7 +422,7 @@ impl Reading {
     }
 
     async fn lease(&self) -> Result<Option<Lease>, Error> {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let leases = self.reader.namespaced::<Lease>(&self.namespace);
         Ok(leases.get_opt(&self.names.lease()).await?)
     }
 
@@ -432,7 +431,7 @@ impl Reading {
         if workspace.spec.depends_on.is_empty() && !deleting {
             return Ok(Dependencies::default());
         }
-        let workspaces: Api<Neighbour> = Api::namespaced(self.client.clone(), &self.namespace);
+        let workspaces = self.reader.namespaced::<Neighbour>(&self.namespace);
         let all = workspaces.list(&ListParams::default()).await?.items;
         let name = workspace.name_any();
         let needs = |other: &Neighbour| other.spec.depends_on.iter().any(|needed| needed.name == name);
@@ -571,17 +570,17 @@ fn part_seen(secret: &PartialObjectMeta<Secret>) -> PartSeen {
     }
 }
 
-fn lock_seen(lease: &Lease, now: Timestamp) -> Option<LockSeen> {
+fn lock_seen(lease: &Lease) -> Option<LockSeen> {
     let spec = lease.spec.as_ref()?;
     let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
     let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let renewed = spec.renew_time.as_ref().or(spec.acquire_time.as_ref()).map_or(now, |time| time.0);
+    let renewed = spec.renew_time.as_ref().or(spec.acquire_time.as_ref()).map(|time| time.0);
     Some(LockSeen {
         target: Target::of(lease),
         version: lease.resource_version(),
         holder,
         since: spec.acquire_time.as_ref().map(|time| time.0),
-        expires_at: lasts.map(|seconds| Span::from_secs(seconds).after(renewed)),
+        expires_at: lasts.zip(renewed).map(|(seconds, renewed)| Span::from_secs(seconds).after(renewed)),
         is_alive: false,
     })
 }

@@ -121,10 +121,14 @@ impl<K: Root> Watches<K> {
     where
         C: Resource<DynamicType = (), Scope: 'static>,
     {
+        let naming = self.naming();
+        self.concerns::<C>(None, move |object| naming(&word(&Key::of(object))))
+    }
+
+    /// Which objects name something, by what it is called in [`Watches::relate`]: for [`Watches::concerns`].
+    pub fn naming(&self) -> impl Fn(&str) -> Vec<Key> + Send + Sync + 'static {
         let known = self.related.known.clone();
-        self.concerns::<C>(None, move |object| {
-            crate::lock(&known).naming(&word(&Key::of(object))).into_iter().collect()
-        })
+        move |word| crate::lock(&known).naming(word).into_iter().collect()
     }
 
     /// A handle by which the operator itself can have an object looked at, from a watch of its own.
