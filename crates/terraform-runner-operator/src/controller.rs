@@ -224,14 +224,14 @@ impl Operator for Workspaces {
                 status.handled.unlock = workspace.status.as_ref().and_then(|before| before.handled.unlock.clone());
             }
         }
+        if done.refusal().is_some() && status.phase == WorkspacePhase::Ready {
+            // The conditions will tell of what was refused: nobody is to read beside it that all is well.
+            status.phase = WorkspacePhase::Failed;
+        }
         if status.run.as_ref().is_none_or(Run::is_over) {
             for next in self.slots.give_back(&key) {
                 self.wake(&next);
             }
-        }
-        if done.refusal().is_some() && status.phase == WorkspacePhase::Ready {
-            // The conditions will tell of what was refused: nobody is to read beside it that all is well.
-            status.phase = WorkspacePhase::Failed;
         }
     }
 

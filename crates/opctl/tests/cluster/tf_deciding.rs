@@ -10,7 +10,7 @@ use sandbox::{Options, Sandbox};
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{
     APPROVE_ANNOTATION, DISCARD_ANNOTATION, REPLAN_ANNOTATION, SUSPEND_ANNOTATION, TerraformWorkspace,
-    UNLOCK_ANNOTATION, WorkspacePhase,
+    UNLOCK_ANNOTATION, UPGRADE_ANNOTATION, WorkspacePhase,
 };
 use terraform_runner_operator::controller::Workspaces;
 use terraform_runner_operator::render;
@@ -65,6 +65,9 @@ async fn only_what_was_shown_is_approved_and_what_makes_no_sense_is_refused() {
     );
     infra.run("replan network --wait=false").await.good();
     assert!(infra.annotation(REPLAN_ANNOTATION).await.is_some_and(|token| token.starts_with("20")));
+    let said = infra.run("upgrade network --wait=false").await.good();
+    assert_eq!(said, "TerraformWorkspace network is annotated.\n");
+    assert!(infra.annotation(UPGRADE_ANNOTATION).await.is_some_and(|token| token.starts_with("20")));
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ pub fn keep_applied(
     now: Timestamp,
 ) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
-    let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
+    let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now);
     want::heed(workspace, &mut status);
     want::forget(workspace, seen, &mut status);
     let mut writes = Plan::new();

@@ -40,7 +40,7 @@ pub fn tear_down(
     now: Timestamp,
 ) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
-    let mut notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
+    let mut notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now);
     let scene = Scene { workspace, seen, status: status.clone(), now };
     let steps =
         [step(DEPENDANTS), step(RUNS).after([DEPENDANTS]), step(DESTROY).after([RUNS]), step(RECORDS).after([DESTROY])];

@@ -8,7 +8,7 @@ use terraform_runner_operator::api::v1alpha1::{Action, History, Outcome};
 use terraform_runner_operator::run::names::Names;
 use terraform_runner_operator::run::report::{PlanReport, Report, StateReport};
 use terraform_runner_operator::store::pack::{gzip, pack};
-use terraform_runner_operator::store::{Store, StoreError, plan, report, state as states};
+use terraform_runner_operator::store::{Store, StoreError, lockfile, plan, report, state as states};
 
 use crate::{noise, state, workspace};
 
@@ -180,6 +180,7 @@ async fn a_state_that_was_there_before_is_adopted_once_and_left_as_it_is() {
     let (facts, packed) = (states::facts(old.as_bytes()).unwrap(), pack(old.as_bytes()));
     let save = states::Save { packed: &packed, facts: &facts, run: "old", history: &HISTORY };
     states::save(&store, states::aim(&store, &save).await.unwrap(), &save).await.unwrap();
+    lockfile::save(&store, b"versions").await.unwrap();
     let forms =
         [("tfstate-default-net", "tfstate", gzip(old.as_bytes())), ("by-hand", "terraform.tfstate", old.into())];
     for (name, key, bytes) in forms {
@@ -199,6 +200,9 @@ async fn a_state_that_was_there_before_is_adopted_once_and_left_as_it_is() {
             assert_eq!(workspace.ask("POST", "/adopt", "").await.unwrap().0, 204, "{name}");
             let kept = states::summary(&workspace.store()).await.unwrap().unwrap();
             assert_eq!((kept.serial, kept.resources), (7, 3), "{name}");
+            // A workspace leaves the versions of its providers with its state.
+            let versions = lockfile::load(&workspace.store()).await.unwrap();
+            assert_eq!(versions.is_some(), name == gone.state(), "{name}");
         }
         assert_eq!(workspace.ask("GET", "/lock", "").await.unwrap().0, 204, "nobody holds the lock");
         serve.stopped().await;

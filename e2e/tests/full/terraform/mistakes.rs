@@ -49,6 +49,13 @@ async fn in_the_module(stage: &Stage) -> anyhow::Result<()> {
             "RunFailed",
             "a number is required",
         ),
+        (
+            "misspelt",
+            "variable \"length\" {\n  default = 1\n}\n",
+            json!({ "variables": { "lenght": 2 } }),
+            "RunFailed",
+            "spec.variables: the module has no variable lenght",
+        ),
         ("reference", "output \"it\" {\n  value = local.nothing\n}\n", json!({}), "RunFailed", "main.tf:2"),
     ];
     for (name, module, more, ..) in &cases {

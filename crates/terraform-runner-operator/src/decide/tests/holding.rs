@@ -49,11 +49,8 @@ fn a_pod_template_that_is_refused_is_not_tried_before_the_spec_changes() {
         let mut play = Play::simple();
         play.pass();
         let message = "Job \"tf-network-1\" is invalid".to_owned();
-        let refusal = Refusal {
-            object: opcore::ObjectId::named::<k8s_openapi::api::batch::v1::Job>(Some("infra"), "tf-network-1"),
-            reason,
-            message,
-        };
+        let object = opcore::ObjectId::named::<k8s_openapi::api::batch::v1::Job>(Some("infra"), "tf-network-1");
+        let refusal = Refusal { object, reason, message };
         let now = play.now;
         refused(play.workspace.status.as_mut().unwrap(), &refusal, now);
         play.wait(24 * 3600).pass();
