@@ -13,6 +13,7 @@
 //! | when another object is ready | [`readiness`] |
 //! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
 //! | asking what is not in the cluster | [`poll`] |
+//! | watching kinds that only objects name | [`watch::registry`], [`watch::discovery`] |
 //! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
 //! `examples/notebook` is a whole operator in a page or two.
