@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
-use opcore::Operator;
+use opcore::{Admission, Operator};
 use opcore_testing::running;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -140,8 +140,16 @@ impl Desk {
     }
 
     fn decide(&self) -> anyhow::Result<WavePlanStatus> {
-        let seen = self.runtime.block_on(self.operator.observe(&self.plan, &self.context))?;
-        Ok(self.operator.decide(&self.plan, &seen, self.now).status)
+        self.runtime.block_on(async {
+            let mut seen = self.operator.observe(&self.plan, &self.context).await?;
+            loop {
+                let decision = self.operator.decide(&self.plan, &seen, self.now);
+                let admitted = self.operator.admit(&self.plan, decision.claims, &mut seen, &self.context, self.now);
+                if admitted.await? == Admission::Granted {
+                    return Ok(decision.status);
+                }
+            }
+        })
     }
 
     /// Members turn unready and ready again, spread over all of them.
