@@ -120,7 +120,7 @@ impl Desk {
         let mut desk = Self { runtime, context, operator, live, plan, now, members: Vec::new() };
         // It says what it wants to hear of, and hears it.
         let rollout = desk.decide()?.rollout.context("it has no rollout")?;
-        let asked = format!("{}.0", rollout.started_at);
+        let asked = rollout.started_at.to_string();
         let member = |number: usize| ["False", "True"].map(|ready| member(number, ready, &asked));
         desk.members = (0..members).map(member).collect();
         for (number, [_, ready]) in desk.members.iter().enumerate() {

@@ -608,15 +608,6 @@ fn a_cycle_stalls_the_plan_with_its_path_and_the_other_waves_go_on() {
 }
 
 #[test]
-fn a_missing_right_is_named_with_the_value_that_grants_it() {
-    let mut fleet = Play::fleet();
-    fleet.seen.denied = vec!["list and watch secrets in shop (value rbac.read of the chart)".to_owned()];
-    let (_, reason, message) = fleet.summary();
-    assert_eq!(reason, "Forbidden");
-    assert_eq!(message, "The right to list and watch secrets in shop (value rbac.read of the chart) is missing.");
-}
-
-#[test]
 fn a_version_that_is_served_no_more_goes_from_the_record_when_another_one_of_its_kind_is_in_it() {
     let mut fleet = Play::fleet();
     let kind = |version: &str, kind: &str| (format!("example.io/{version}"), kind.to_owned());
