@@ -14,6 +14,7 @@
 //! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
 //! | asking what is not in the cluster | [`poll`] |
 //! | how much of something there may be at a time, and for whom | [`slots`] |
+//! | watching kinds that only objects name | [`watch::registry`], [`watch::discovery`] |
 //! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
 //! `examples/notebook` is a whole operator in a page or two.

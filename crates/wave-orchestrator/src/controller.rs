@@ -6,23 +6,27 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use opcore::act::{Done, Outcome, Refusal};
 use opcore::controller::{Wakes, Watches};
+use opcore::poll::Poll;
 use opcore::queue::Key;
-use opcore::{Context, Decision, Error, Operator};
+use opcore::{Admission, Context, DecisionOf, Error, Operator};
 
 use crate::api::v1alpha1::{FINALIZER, WavePlan, WavePlanStatus};
-use crate::decide;
+use crate::decide::{self, Claims};
 use crate::index::PlanName;
 use crate::interest::GroupKind;
 use crate::live::Live;
 use crate::measures::Measures;
 use crate::observe::{Memory, Seen};
-use crate::probes::Prober;
+use crate::probes::Endpoint;
+
+/// So many endpoints are asked at a time.
+const ASKED_AT_ONCE: usize = 64;
 
 /// The operator of [`WavePlan`]s.
 pub struct WavePlans {
     pub(crate) live: Arc<Live>,
     pub(crate) memory: Arc<Memory>,
-    pub(crate) prober: Arc<Prober>,
+    pub(crate) poll: Poll<Endpoint>,
     pub(crate) wakes: OnceLock<Wakes>,
     measures: Option<Measures>,
 }
@@ -38,14 +42,14 @@ impl WavePlans {
         // Plans are rolled out all the same.
         let measures = Measures::new(context.metrics());
         let measures = measures.inspect_err(|error| tracing::error!(%error, "plans are not measured")).ok();
-        Self { live, memory: Arc::default(), prober: Arc::default(), wakes: OnceLock::new(), measures }
+        Self { live, memory: Arc::default(), poll: Poll::new(ASKED_AT_ONCE), wakes: OnceLock::new(), measures }
     }
 }
 
 impl Operator for WavePlans {
     type Object = WavePlan;
     type Seen = Seen;
-    type Claims = ();
+    type Claims = Claims;
 
     const FINALIZER: &'static str = FINALIZER;
 
@@ -59,11 +63,22 @@ impl Operator for WavePlans {
         self.look(plan, context).await
     }
 
-    fn decide(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+    async fn admit(
+        &self,
+        plan: &WavePlan,
+        claims: Claims,
+        seen: &mut Seen,
+        _: &Context,
+        now: Timestamp,
+    ) -> Result<Admission, Error> {
+        Ok(self.grant(plan, claims, seen, now))
+    }
+
+    fn decide(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
         decide::roll_out(plan, seen, now)
     }
 
-    fn tear_down(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+    fn tear_down(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
         decide::tear_down(plan, seen, now)
     }
 
@@ -108,7 +123,7 @@ impl Operator for WavePlans {
         let name: PlanName = plan.name.as_str().into();
         self.live.forget(&name);
         self.memory.forget(&name);
-        self.prober.forget(&name);
+        self.poll.forget(plan);
         if let Some(measures) = &self.measures {
             measures.forget(&name);
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
@@ -62,8 +63,12 @@ pub struct Interest {
     pub gated: HashSet<ObjectId>,
     /// The kinds of the objects that it applies, as it writes them.
     pub applied_kinds: BTreeSet<WrittenKind>,
-    /// Whether it may have more to hear of than its watches tell: nobody knows how some of its kinds are served.
-    pub partial: bool,
+    /// Of what it has applied or holds: why nobody can tell how some kinds are served. There may be more to hear of than the
+    /// watches tell.
+    pub unknown: Vec<String>,
+    /// How often everything is to be told anew. None: never, as while it is being deleted: what is known is not to be waited
+    /// for.
+    pub resync: Option<Duration>,
 }
 
 impl Interest {

@@ -9,10 +9,12 @@
 //! | what people write and read | [`api`] |
 //! | what is read, and how it is kept | [`observe`], [`index`], [`live`] |
 //! | what is decided | [`decide`] |
+//! | how what is claimed is granted | [`admit`] |
 //! | what manifests turn into | [`render`] |
 //! | what is measured | [`measures`] |
 //! | how it is put together | [`controller`] |
 
+pub mod admit;
 pub mod api;
 pub mod controller;
 pub mod decide;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
 use kube::api::{DynamicObject, TypeMeta};
-use kube::{Api, ResourceExt};
 use opcore::controller::Wakes;
 use opcore::lock;
 use opcore::queue::Key;
@@ -104,8 +104,7 @@ impl Live {
     /// When it could not be asked for.
     pub async fn source(&self, id: &ObjectId) -> Result<Source, Error> {
         let namespace = id.namespace.as_deref().unwrap_or_default();
-        let api: Api<ConfigMap> = Api::namespaced(self.context.client().clone(), namespace);
-        let found = api.get_opt(&id.name).await?;
+        let found = self.context.reader().namespaced::<ConfigMap>(namespace).get_opt(&id.name).await?;
         Ok(found.map(|map| Arc::new(map.data.unwrap_or_default())))
     }
 

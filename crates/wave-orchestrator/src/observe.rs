@@ -5,18 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt};
-use opcore::duration::Span;
+use kube::ResourceExt;
 use opcore::lock;
 use opcore::ownership::Claimant;
 use opcore::{Context, Error};
 
-use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, Wave, WavePhase, WavePlan};
+use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Wave, WavePlan};
 use crate::controller::WavePlans;
-use crate::decide;
 use crate::index::{Asking, Look, PlanName};
 use crate::interest::{self, GroupKind, Interest, ObjectId, Served, WrittenKind, group_kind};
-use crate::probes::ProbeSeen;
+use crate::probes::{Endpoint, ProbeSeen};
 use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
 
 /// Everything that was read for a plan.
@@ -24,9 +22,13 @@ use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
 pub struct Seen {
     /// A digest of the spec and of what its sources hold.
     pub revision: String,
-    /// What is known of its objects.
+    /// What it has to hear of.
+    pub interest: Arc<Interest>,
+    /// What it is told of.
+    pub subscribed: Option<Arc<Interest>>,
+    /// What is known of its objects, as far as it is told of what it has to hear of.
     pub look: Look,
-    /// What came of asking the endpoints of its waves, in the order of the spec.
+    /// What came of asking the endpoints of its waves, in the order of the spec, as far as they have started.
     pub probes: Vec<Vec<ProbeSeen>>,
     /// Rights that are missing, as clauses with the cure: "list and watch secrets in shop (value rbac.read of the
     /// chart)".
@@ -162,44 +164,47 @@ impl WavePlans {
             held: self.live.served_somehow(&held(plan).iter().map(written_kind).collect()).await,
         };
         let interest = self.interest(&name, plan, read, instead, draft.clone(), &kinds, context);
-        // While a plan is being deleted, nothing is told anew that is known: its teardown would wait for it.
-        let resync = (!is_deleted(plan)).then(|| plan.spec.resync());
-        self.live.watch(&name, &interest.scopes, resync.map(Span::as_duration));
-        let denied = self.live.denied(&interest.scopes);
-        let denied = denied.iter().map(|scope| interest.right_to_watch(scope)).collect();
-        let resync_at = resync.and_then(|every| self.resync(&name, every, context.now()));
-
-        self.live.index().recheck(&name, context.now());
-        let most = usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1);
-        let asking = Asking {
-            everything: is_deleted(plan),
-            most,
-            confirmed: &plan.spec.prune.confirmed_kinds,
-            asked_since: &asked_since(plan),
-            now: context.now(),
-        };
-        let (look, troubles) = {
-            let index = self.live.index();
-            (index.look(&name, &asking), index.troubles(&name))
-        };
-        let probes = if is_deleted(plan) {
-            self.prober.forget(&name);
-            Vec::new()
-        } else {
-            self.ask_probes(&name, plan, &look)
-        };
-        Ok(Seen {
+        let answer = |endpoint: &Endpoint| endpoint.seen(self.poll.answer(endpoint).map(|answered| answered.answer));
+        let probes = plan.spec.waves.iter().map(|wave| Endpoint::of(plan, wave).iter().map(answer).collect());
+        let mut seen = Seen {
             revision: draft.revision.clone(),
-            look,
-            probes,
-            denied,
-            unreachable: kinds.unknown().chain(troubles).collect(),
+            interest,
+            probes: probes.collect(),
             lost_kinds: kinds.lost(),
             unserved: kinds.unserved(),
-            resync_at,
+            resync_at: self.resync(&name, plan, context.now()),
             rollbacks: rollbacks(kept, &draft),
-            home: context.client().default_namespace().to_owned(),
-        })
+            home: context.reader().default_namespace().to_owned(),
+            ..Seen::default()
+        };
+        self.look_up(plan, &mut seen, context.now());
+        Ok(seen)
+    }
+
+    /// What is known of a plan's objects: nothing, while it is not told of what it has to hear of.
+    pub(crate) fn look_up(&self, plan: &WavePlan, seen: &mut Seen, now: Timestamp) {
+        let name: PlanName = plan.name_any().into();
+        seen.denied = {
+            let denied = self.live.denied(&seen.interest.scopes);
+            denied.iter().map(|scope| seen.interest.right_to_watch(scope)).collect()
+        };
+        let mut index = self.live.index();
+        seen.subscribed = index.interest(&name);
+        if seen.subscribed.as_ref().is_none_or(|subscribed| !Arc::ptr_eq(subscribed, &seen.interest)) {
+            return;
+        }
+        index.recheck(&name, now);
+        let asked_since = |wave: &Wave| plan.status.as_ref()?.wave(&wave.name)?.asked_since();
+        let asked_since: Vec<_> = plan.spec.waves.iter().map(asked_since).collect();
+        let asking = Asking {
+            everything: is_deleted(plan),
+            most: usize::try_from(plan.spec.prune.limit).unwrap_or_default().saturating_add(1),
+            confirmed: &plan.spec.prune.confirmed_kinds,
+            asked_since: &asked_since,
+            now,
+        };
+        seen.look = index.look(&name, &asking);
+        seen.unreachable = index.troubles(&name);
     }
 
     /// What the sources of a plan hold: as it is remembered, where nothing new was told.
@@ -240,8 +245,8 @@ impl WavePlans {
             let text = if let Some(text) = known {
                 text
             } else {
-                let api: Api<Secret> = Api::default_namespaced(context.client().clone());
-                let text: Kept = api.get_opt(&secret).await?.as_ref().and_then(kept_in).map(Arc::new);
+                let secrets = context.reader().default_namespaced::<Secret>();
+                let text: Kept = secrets.get_opt(&secret).await?.as_ref().and_then(kept_in).map(Arc::new);
                 lock(&self.memory.kept).entry(name.clone()).or_default().insert(secret, text.clone());
                 text
             };
@@ -279,7 +284,7 @@ impl WavePlans {
         }
     }
 
-    /// What the plan wants to hear of; told to the index when it is not what it was.
+    /// What the plan has to hear of: the same as before, as long as it follows from the same.
     #[expect(clippy::too_many_arguments, reason = "each is one of the things it follows from")]
     fn interest(
         &self,
@@ -307,7 +312,9 @@ impl WavePlans {
             Served::No | Served::Unknown { .. } => None,
         });
         interest.scopes.extend(recorded);
-        interest.partial = kinds.unknown().next().is_some();
+        interest.unknown = kinds.unknown().collect();
+        // While a plan is being deleted, nothing is told anew that is known: its teardown would wait for it.
+        interest.resync = (!is_deleted(plan)).then(|| plan.spec.resync().as_duration());
         interest.completed = completed(plan, &draft.revision);
         let forgotten = interest.forgotten(held(plan));
         interest.hold(&forgotten, &kinds.held);
@@ -316,8 +323,6 @@ impl WavePlans {
             .scopes
             .extend(interest.sources.iter().filter_map(|id| id.namespace.as_deref()).map(interest::config_maps));
         let interest = Arc::new(interest);
-        let again = self.live.index().subscribe(name, interest.clone(), &may_have_written(plan), context.now());
-        self.live.reopen(&again);
         let resynced_at = remembered.get(name).map_or_else(|| context.now(), |known| known.resynced_at);
         let entry = Remembered {
             uid: plan.uid().unwrap_or_default(),
@@ -335,8 +340,10 @@ impl WavePlans {
         interest
     }
 
-    /// What is kept for a rollback is read anew with everything else. Answers when that is.
-    fn resync(&self, name: &PlanName, every: Span, now: Timestamp) -> Option<Timestamp> {
+    /// What is kept for a rollback is read anew with everything else. Answers when that is; for a plan that is being deleted
+    /// it is never.
+    fn resync(&self, name: &PlanName, plan: &WavePlan, now: Timestamp) -> Option<Timestamp> {
+        let every = (!is_deleted(plan)).then(|| plan.spec.resync())?;
         let mut remembered = self.memory.lock();
         let known = remembered.get_mut(name)?;
         if every.after(known.resynced_at) <= now {
@@ -344,25 +351,6 @@ impl WavePlans {
             self.memory.forget_kept(name);
         }
         Some(every.after(known.resynced_at))
-    }
-
-    /// Endpoints are asked once everything else in a running wave is ready, and no longer than it runs.
-    fn ask_probes(&self, name: &PlanName, plan: &WavePlan, look: &Look) -> Vec<Vec<ProbeSeen>> {
-        let mut seen = Vec::new();
-        for (wave, look) in plan.spec.waves.iter().zip(&look.waves) {
-            let status = plan.status.as_ref().and_then(|status| status.wave(&wave.name));
-            let started = status.and_then(|status| status.started_at);
-            let running = status.is_some_and(|s| matches!(s.phase, WavePhase::Running | WavePhase::TimedOut));
-            let rest_is_ready = look.problem.is_none() && look.ready == look.total && look.due.is_empty();
-            if let Some(started) = started.filter(|_| running && rest_is_ready && !wave.probes.is_empty()) {
-                let start = format!("{started} {}", status.map_or(0, |status| status.attempts));
-                seen.push(self.prober.ask(name, &wave.name, &start, &wave.probes, self.wakes.get()));
-            } else {
-                self.prober.leave(name, &wave.name);
-                seen.push(Vec::new());
-            }
-        }
-        seen
     }
 }
 
@@ -376,17 +364,6 @@ impl Remembered {
 
 fn is_deleted(plan: &WavePlan) -> bool {
     plan.metadata.deletion_timestamp.is_some()
-}
-
-/// The waves that may have written something which nobody remembers, as after a restart. A wave may write before it is
-/// published that it runs, so that all of an unfinished rollout are among them, but for those that are through, and those
-/// in trouble, which write nothing until it is published that they run again.
-fn may_have_written(plan: &WavePlan) -> BTreeSet<String> {
-    let is_unfinished = |rollout: &Rollout| rollout.finished_at.is_none();
-    let status = plan.status.iter().filter(|status| status.rollout.as_ref().is_some_and(is_unfinished));
-    let waves =
-        status.flat_map(|status| &status.waves).filter(|wave| !wave.phase.is_through() && !wave.phase.is_trouble());
-    waves.map(|wave| wave.name.clone()).collect()
 }
 
 /// The ConfigMaps that the manifests of a plan are in; one that is deleted needs none.
@@ -411,12 +388,6 @@ fn completed(plan: &WavePlan, revision: &str) -> BTreeSet<(String, String)> {
 
 fn written(kind: &InventoryKind) -> WrittenKind {
     (kind.api_version.clone(), kind.kind.clone())
-}
-
-/// Since when requests to reconcile count, for each wave, as far as that is published.
-fn asked_since(plan: &WavePlan) -> Vec<Option<Timestamp>> {
-    let Some(status) = &plan.status else { return Vec::new() };
-    plan.spec.waves.iter().map(|wave| status.wave(&wave.name).and_then(decide::asked_since)).collect()
 }
 
 /// What the plan is recorded to hold suspended.
@@ -487,14 +458,5 @@ mod tests {
         let done = Done { attempts: vec![Attempt { write: &write, outcome }], ..Done::default() };
         operator.conclude(&plan, &mut plan.status.clone().unwrap(), &done, context.now());
         assert!(operator.kept(&name, &plan, &context).await.is_err());
-    }
-
-    #[test]
-    fn a_wave_of_an_unfinished_rollout_may_have_written_before_it_was_published_that_it_runs() {
-        let phases =
-            [("a", "Ready"), ("b", "Running"), ("c", "Waiting"), ("d", "TimedOut"), ("e", "Skipped"), ("f", "Blocked")];
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        assert_eq!(may_have_written(&plan(None, &phases)), names(&["b", "c", "f"]));
-        assert_eq!(may_have_written(&plan(Some("2026-01-01T00:01:00Z"), &phases)), names(&[]));
     }
 }

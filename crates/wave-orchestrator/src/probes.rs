@@ -1,21 +1,16 @@
 //! Endpoints that must answer before a wave is ready. Asked beside the reconciles, never inside one.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
-use opcore::controller::Wakes;
-use opcore::lock;
-use opcore::queue::Key;
+use kube::ResourceExt;
+use opcore::poll::Question;
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::api::v1alpha1::{HttpProbe, Probe, TcpProbe};
-use crate::index::PlanName;
+use crate::api::v1alpha1::{HttpProbe, Probe, TcpProbe, Wave, WavePlan};
 
 /// How long an endpoint may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,57 +27,57 @@ pub struct ProbeSeen {
     pub lack: Option<String>,
 }
 
-/// The endpoints that are being asked.
-#[derive(Debug, Default)]
-pub struct Prober {
-    asked: Mutex<HashMap<(PlanName, String), Asked>>,
-}
-
-#[derive(Debug)]
-struct Asked {
-    probes: Vec<Probe>,
+/// An endpoint that is asked for one start of a wave, until it answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    plan: String,
+    wave: String,
     /// What distinguishes one start of the wave from the next.
     start: String,
-    answers: Arc<Mutex<Vec<Option<String>>>>,
-    task: AbortHandle,
+    probe: Probe,
 }
 
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.task.abort();
+impl Endpoint {
+    /// Those of a wave that was published to have started.
+    pub fn of(plan: &WavePlan, wave: &Wave) -> Vec<Self> {
+        let status = plan.status.as_ref().and_then(|status| status.wave(&wave.name));
+        let start = status.and_then(|status| Some(format!("{} {}", status.started_at?, status.attempts)));
+        let endpoint = |(start, probe): (&String, &Probe)| Self {
+            plan: plan.name_any(),
+            wave: wave.name.clone(),
+            start: start.clone(),
+            probe: probe.clone(),
+        };
+        start.iter().flat_map(|start| wave.probes.iter().map(move |probe| (start, probe))).map(endpoint).collect()
+    }
+
+    /// What came of asking it; none: nothing has yet.
+    pub fn seen(&self, lack: Option<Option<String>>) -> ProbeSeen {
+        let lack = lack.unwrap_or_else(|| Some("It has not been asked yet".to_owned()));
+        ProbeSeen { address: address(&self.probe), lack }
     }
 }
 
-impl Prober {
-    /// Asks the endpoints of a wave until each has answered, and wakes the plan as they do. Answers what is known.
-    pub fn ask(
-        &self,
-        plan: &PlanName,
-        wave: &str,
-        start: &str,
-        probes: &[Probe],
-        wakes: Option<&Wakes>,
-    ) -> Vec<ProbeSeen> {
-        let key = (plan.clone(), wave.to_owned());
-        let mut asked = lock(&self.asked);
-        if asked.get(&key).is_none_or(|asked| asked.probes != probes || asked.start != start) {
-            let answers = Arc::new(Mutex::new(vec![Some("It has not been asked yet".to_owned()); probes.len()]));
-            let task = tokio::spawn(ask_all(plan.clone(), probes.to_vec(), answers.clone(), wakes.cloned()));
-            let entry = Asked { probes: probes.to_vec(), start: start.to_owned(), answers, task: task.abort_handle() };
-            asked.insert(key.clone(), entry);
-        }
-        let answers = asked.get(&key).map(|asked| lock(&asked.answers).clone()).unwrap_or_default();
-        probes.iter().zip(answers).map(|(probe, lack)| ProbeSeen { address: address(probe), lack }).collect()
+impl Question for Endpoint {
+    /// Why its answer does not count, if it does not.
+    type Answer = Option<String>;
+
+    async fn ask(&self) -> Option<String> {
+        ask(&self.probe).await.err()
     }
 
-    /// The endpoints of a wave need not be asked.
-    pub fn leave(&self, plan: &PlanName, wave: &str) {
-        lock(&self.asked).remove(&(plan.clone(), wave.to_owned()));
+    fn patience(&self) -> Duration {
+        // Asking once has a deadline of its own, and better words for it.
+        PATIENCE * 2
     }
 
-    /// A plan is gone.
-    pub fn forget(&self, plan: &PlanName) {
-        lock(&self.asked).retain(|(of, _), _| of != plan);
+    fn unanswered(&self) -> Option<String> {
+        Some(format!("It did not answer within {PATIENCE:?}"))
+    }
+
+    fn again(&self, lack: &Option<String>, same: u32) -> Option<Duration> {
+        let pause = FIRST_PAUSE.saturating_mul(1 << same.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
+        lack.is_some().then_some(pause)
     }
 }
 
@@ -109,32 +104,6 @@ pub async fn ask(probe: &Probe) -> Result<(), String> {
         }
     };
     timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(format!("It did not answer within {PATIENCE:?}")))
-}
-
-async fn ask_all(plan: PlanName, probes: Vec<Probe>, answers: Arc<Mutex<Vec<Option<String>>>>, wakes: Option<Wakes>) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let mut lacking = false;
-        for (number, probe) in probes.iter().enumerate() {
-            if lock(&answers).get(number).is_none_or(Option::is_none) {
-                continue;
-            }
-            let lack = ask(probe).await.err();
-            lacking |= lack.is_some();
-            let changed = match lock(&answers).get_mut(number) {
-                Some(answer) => std::mem::replace(answer, lack.clone()) != lack,
-                None => false,
-            };
-            if let Some(wakes) = wakes.as_ref().filter(|_| changed) {
-                wakes.wake(&Key { namespace: None, name: plan.to_string() });
-            }
-        }
-        if !lacking {
-            return;
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
 }
 
 async fn ask_tcp(probe: &TcpProbe) -> Result<(), String> {

@@ -35,6 +35,7 @@ use super::{Change, Scope};
 use crate::controller::Context;
 use crate::error::Error;
 use crate::lock;
+use crate::object::GroupKind;
 
 /// How long after a change of a definition discovery may still say what was before, and how often that is asked.
 const LAG: Duration = Duration::from_secs(10);
@@ -93,7 +94,7 @@ enum Question {
     /// A kind in exactly this version.
     Exactly(WrittenKind),
     /// A kind of this group, in whichever version it is served.
-    Somehow { group: String, kind: String },
+    Somehow(GroupKind),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -153,10 +154,7 @@ impl Discovery {
         let mut answers = self.served(kinds).await;
         let lacking: Vec<WrittenKind> =
             answers.iter().filter(|(_, served)| **served == Served::No).map(|(kind, _)| kind.clone()).collect();
-        let somehow = |(api_version, kind): &WrittenKind| Question::Somehow {
-            group: group_and_version(api_version).0.to_owned(),
-            kind: kind.clone(),
-        };
+        let somehow = |(api_version, kind): &WrittenKind| Question::Somehow(GroupKind::written(api_version, kind));
         let found = self.ask_all(lacking.iter().map(somehow).collect()).await;
         answers.extend(lacking.into_iter().zip(found));
         answers
@@ -219,7 +217,7 @@ impl Discovery {
                     let kind = GroupVersionKind::gvk(group, version, kind);
                     found(discovery::pinned_kind(client, &kind).await)
                 }
-                Question::Somehow { group, kind } => {
+                Question::Somehow(GroupKind { group, kind }) => {
                     let group = found(discovery::group(client, group).await)?;
                     let mut resources = group.iter().flat_map(ApiGroup::resources_by_stability);
                     Ok(resources.find(|(resource, _)| resource.kind == *kind))

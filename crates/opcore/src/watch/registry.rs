@@ -280,7 +280,7 @@ impl Registry {
         let Some(watch) = watches.by_scope.get_mut(scope) else { return };
         watch.subscribers.remove(subscriber);
         if watch.subscribers.is_empty() {
-            watch.watched.gate.renew(|| self.shared.tell(|listener| listener.closed(scope)));
+            watch.watched.gate.close(|| self.shared.tell(|listener| listener.closed(scope)));
             watches.by_scope.remove(scope);
         } else {
             watch.schedule();

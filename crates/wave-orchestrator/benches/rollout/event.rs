@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
-use opcore::Operator;
+use opcore::{Admission, Operator};
 use opcore_testing::running;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -120,7 +120,7 @@ impl Desk {
         let mut desk = Self { runtime, context, operator, live, plan, now, members: Vec::new() };
         // It says what it wants to hear of, and hears it.
         let rollout = desk.decide()?.rollout.context("it has no rollout")?;
-        let asked = format!("{}.0", rollout.started_at);
+        let asked = rollout.started_at.to_string();
         let member = |number: usize| ["False", "True"].map(|ready| member(number, ready, &asked));
         desk.members = (0..members).map(member).collect();
         for (number, [_, ready]) in desk.members.iter().enumerate() {
@@ -140,8 +140,16 @@ impl Desk {
     }
 
     fn decide(&self) -> anyhow::Result<WavePlanStatus> {
-        let seen = self.runtime.block_on(self.operator.observe(&self.plan, &self.context))?;
-        Ok(self.operator.decide(&self.plan, &seen, self.now).status)
+        self.runtime.block_on(async {
+            let mut seen = self.operator.observe(&self.plan, &self.context).await?;
+            loop {
+                let decision = self.operator.decide(&self.plan, &seen, self.now);
+                let admitted = self.operator.admit(&self.plan, decision.claims, &mut seen, &self.context, self.now);
+                if admitted.await? == Admission::Granted {
+                    return Ok(decision.status);
+                }
+            }
+        })
     }
 
     /// Members turn unready and ready again, spread over all of them.

@@ -2,6 +2,7 @@
 //!
 //! Nothing is written before the rollout is published: what must survive a crash is written down first.
 
+mod claims;
 mod critical_path;
 mod gates;
 mod graph;
@@ -11,17 +12,18 @@ mod teardown;
 mod waves;
 mod writes;
 
+pub use claims::Claims;
 pub use critical_path::critical_path;
 pub use graph::{Graph, graph};
 pub use teardown::tear_down;
-pub(crate) use waves::asked_since;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use opcore::duration::Span;
-use opcore::{Decision, Next};
+use opcore::{Decision, DecisionOf, Next};
 
 use crate::api::v1alpha1::{Rollout, RolloutRecord, WavePlan, WavePlanStatus};
+use crate::controller::WavePlans;
 use crate::observe::Seen;
 use requests::Requests;
 use waves::Board;
@@ -30,7 +32,10 @@ use waves::Board;
 const REMEMBERED: usize = 10;
 
 /// Decides what becomes of a plan.
-pub fn roll_out(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+pub fn roll_out(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<WavePlans> {
+    if let Some(decision) = claims::subscription(plan, seen) {
+        return decision;
+    }
     let nothing = WavePlanStatus::default();
     let old = plan.status.as_ref().unwrap_or(&nothing);
     let graph = graph(&plan.spec.waves);
@@ -91,7 +96,8 @@ pub fn roll_out(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePl
     let notes = publish::notes(old, &status, &requests, same_rollout);
     let (status, settled) = publish::settle(old, status, now);
     let next = next.into_iter().chain(settled).min().map_or(Next::OnEvent, Next::At);
-    Decision { plan: writes, status, notes, next, claims: (), release: false }
+    let claims = Claims { interest: None, endpoints: claims::endpoints(plan, old, seen) };
+    Decision { plan: writes, status, notes, next, claims, release: false }
 }
 
 /// The moments at which something changes without any event.

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use opcore::Decision;
+use opcore::DecisionOf;
 use opcore::finalizer::{self, Progress, State, Step, Teardown, Yield, step};
 use opcore::operator::Note;
 
+use super::claims::Claims;
 use super::gates::release;
 use super::graph::graph;
 use super::writes::{kept_words, reverse};
 use crate::api::v1alpha1::{DeletionPolicy, PlanPhase, WavePlan, WavePlanStatus};
+use crate::controller::WavePlans;
 use crate::index::{GateSeen, OwnedSeen};
 use crate::observe::Seen;
 
@@ -20,7 +22,10 @@ const REMOVED: &str = "Removed waves";
 const GATES: &str = "Gates";
 
 /// Decides how a plan that is being deleted is taken down.
-pub fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+pub fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<WavePlans> {
+    if let Some(decision) = super::claims::subscription(plan, seen) {
+        return decision;
+    }
     let scene = Scene::of(plan, seen);
     let status = WavePlanStatus {
         phase: Some(PlanPhase::Deleting),
@@ -29,7 +34,7 @@ pub fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WaveP
         ..plan.status.clone().unwrap_or_default()
     };
     let steps = Teardown::graph(scene.steps());
-    let (mut decision, progress) = finalizer::pass(plan, status, steps, |step| scene.see(step), now);
+    let (mut decision, progress) = finalizer::pass::<_, Claims>(plan, status, steps, |step| scene.see(step), now);
     let freed = scene.gates().filter(|_| progress.acts(GATES)).map(release);
     let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step)));
     // One stage: what is refused in one wave must not hold up another.

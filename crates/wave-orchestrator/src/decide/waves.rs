@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use opcore::duration::Span;
 
+use super::claims::is_asked_for;
 use super::graph::Graph;
 use super::requests::Requests;
 use crate::api::v1alpha1::{
@@ -73,7 +74,8 @@ impl Board<'_> {
         let (wave, was) = (&self.spec.waves[number], &waves[number]);
         let nothing = WaveLook::default();
         let look = self.seen.look.waves.get(number).unwrap_or(&nothing);
-        let probes = self.seen.probes.get(number).map_or(&[][..], Vec::as_slice);
+        let probes = self.seen.probes.get(number).filter(|_| is_asked_for(self.old, wave, look));
+        let probes = probes.map_or(&[][..], Vec::as_slice);
         let case = Case { board: self, wave, was, look, probes };
         // What nobody can look at now keeps a wave that was through as it was, and another from becoming ready: its time
         // goes on.
@@ -320,18 +322,13 @@ pub(super) fn stale_jobs<'a>(
 
 /// What Flux members are asked with: the same for one start of a wave, a later one for the next.
 pub(super) fn request(wave: &WaveStatus) -> Option<String> {
-    asked_since(wave).map(|since| since.to_string())
+    wave.asked_since().map(|since| since.to_string())
 }
 
 /// Whether a member was asked to reconcile since the wave began: by this plan, or by whoever else, as another plan or
 /// `flux reconcile`. To ask in turn would only lead to being asked in turn.
 pub(super) fn is_asked(nudge: &NudgeSeen, wave: &WaveStatus, now: Timestamp) -> bool {
-    Asked { since: asked_since(wave), now }.by(nudge.requested.as_deref())
-}
-
-/// The time since which a request to reconcile counts for a wave.
-pub(crate) fn asked_since(wave: &WaveStatus) -> Option<Timestamp> {
-    wave.begun_at.or(wave.started_at)
+    Asked { since: wave.asked_since(), now }.by(nudge.requested.as_deref())
 }
 
 /// Whether a failure has paused the plan, and nobody resumed it.

@@ -192,7 +192,7 @@ impl Index {
             owned: if asking.everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
             applied_kinds: plan.interest.applied_kinds.clone(),
             held: self.held(name, plan),
-            complete: !plan.interest.partial && self.is_synced(plan.interest.scopes.iter()),
+            complete: plan.interest.unknown.is_empty() && self.is_synced(plan.interest.scopes.iter()),
         }
     }
 }

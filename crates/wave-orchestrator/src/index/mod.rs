@@ -340,11 +340,18 @@ impl Index {
         wake
     }
 
+    /// What a plan is told of, if it is told of anything.
+    pub fn interest(&self, name: &PlanName) -> Option<Arc<Interest>> {
+        self.plans.get(name).map(|plan| plan.interest.clone())
+    }
+
     /// What keeps watches of a plan from telling everything there is, as sentences.
     pub fn troubles(&self, name: &PlanName) -> Vec<String> {
         let scopes = self.plans.get(name).into_iter().flat_map(|plan| &plan.interest.scopes);
         let unsynced = scopes.filter(|scope| !self.synced.contains(*scope));
-        unsynced.filter_map(|scope| Some(self.troubles.get(scope)?.message.clone())).collect()
+        let troubles = unsynced.filter_map(|scope| Some(self.troubles.get(scope)?.message.clone()));
+        let unknown = self.plans.get(name).into_iter().flat_map(|plan| &plan.interest.unknown).cloned();
+        unknown.chain(troubles).collect()
     }
 
     /// The plans that want to hear of anything.

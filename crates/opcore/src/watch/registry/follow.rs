@@ -40,8 +40,7 @@ enum Told {
 
 pub(super) async fn follow(shared: Arc<Shared>, watched: Arc<Watched>) {
     let mut pace = Pace::default();
-    loop {
-        let generation = watched.gate.generation();
+    while let Some(generation) = watched.gate.generation() {
         let watching = Generation { shared: &shared, watched: &watched, number: generation, failures: 0 };
         let ended = AssertUnwindSafe(watching.follow(&mut pace)).catch_unwind().await;
         let opening = match ended {
@@ -117,7 +116,7 @@ impl Generation<'_> {
                     }
                 }
                 () = watched.replaced.notified() => {
-                    if watched.gate.generation() != generation {
+                    if watched.gate.generation() != Some(generation) {
                         return Ended::Replaced;
                     }
                 }

@@ -8,36 +8,57 @@ use crate::lock;
 ///
 /// # Guarantees
 ///
-/// Nothing of an older generation passes once a newer one has begun; and what passes, passes one after another.
+/// Nothing of an older generation passes once a newer one has begun, and nothing at all once the gate is closed; what passes,
+/// passes one after another.
 #[derive(Debug, Default)]
-pub(super) struct Gate(Mutex<u64>);
+pub(super) struct Gate(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    generation: u64,
+    is_closed: bool,
+}
+
+impl State {
+    fn is_open_to(&self, generation: u64) -> bool {
+        self.generation == generation && !self.is_closed
+    }
+}
 
 impl Gate {
-    /// The newest generation.
-    pub(super) fn generation(&self) -> u64 {
-        *lock(&self.0)
+    /// The newest generation, unless it is closed.
+    pub(super) fn generation(&self) -> Option<u64> {
+        let state = lock(&self.0);
+        (!state.is_closed).then_some(state.generation)
     }
 
     /// A generation begins: `first` is what it does before anything of it passes.
     pub(super) fn renew<T>(&self, first: impl FnOnce() -> T) -> T {
-        let mut generation = lock(&self.0);
-        *generation += 1;
+        let mut state = lock(&self.0);
+        state.generation += 1;
         first()
     }
 
-    /// Another generation follows this one, unless one has already. None: it has.
+    /// Another generation follows this one, unless one has already, or it is closed: then none.
     pub(super) fn follow<T>(&self, mine: u64, first: impl FnOnce() -> T) -> Option<T> {
-        let mut generation = lock(&self.0);
-        (*generation == mine).then(|| {
-            *generation += 1;
+        let mut state = lock(&self.0);
+        state.is_open_to(mine).then(|| {
+            state.generation += 1;
             first()
         })
     }
 
-    /// Does what this generation wants to, if it is the newest. None: it is not.
+    /// Does what this generation wants to. None: it is not the newest, or it is closed.
     pub(super) fn pass<T>(&self, mine: u64, what: impl FnOnce() -> T) -> Option<T> {
-        let generation = lock(&self.0);
-        (*generation == mine).then(what)
+        let state = lock(&self.0);
+        state.is_open_to(mine).then(what)
+    }
+
+    /// Nothing passes any more; `last` is what comes after all that did.
+    pub(super) fn close<T>(&self, last: impl FnOnce() -> T) -> T {
+        let mut state = lock(&self.0);
+        state.is_closed = true;
+        last()
     }
 }
 
@@ -49,11 +70,17 @@ mod tests {
     fn what_an_older_generation_has_still_to_tell_does_not_pass() {
         let gate = Gate::default();
         gate.renew(|| ());
-        let old = gate.generation();
+        let old = gate.generation().unwrap();
         assert_eq!(gate.pass(old, || "told"), Some("told"));
         gate.renew(|| ());
         assert_eq!(gate.pass(old, || "told late"), None);
         assert_eq!(gate.follow(old, || "opened"), None, "nor does it begin the next one");
-        assert_eq!(gate.pass(gate.generation(), || "told"), Some("told"));
+        let new = gate.generation().unwrap();
+        assert_eq!(gate.pass(new, || "told"), Some("told"));
+        gate.close(|| ());
+        assert_eq!(
+            (gate.pass(new, || "told late"), gate.follow(new, || "opened"), gate.generation()),
+            (None, None, None)
+        );
     }
 }

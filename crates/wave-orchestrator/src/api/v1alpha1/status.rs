@@ -198,6 +198,13 @@ pub enum WavePhase {
     Suspended,
 }
 
+impl WaveStatus {
+    /// The time since which a request to reconcile counts for the wave.
+    pub fn asked_since(&self) -> Option<Timestamp> {
+        self.begun_at.or(self.started_at)
+    }
+}
+
 impl WavePhase {
     /// All there are.
     pub const ALL: [Self; 8] = [

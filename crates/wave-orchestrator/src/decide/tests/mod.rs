@@ -1,6 +1,7 @@
 //! Decisions over fixtures that a user could apply, with the world played by hand.
 
 mod asking;
+mod claiming;
 mod reaching;
 mod steering;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use opcore::{Decision, Write};
+use opcore::Write;
 use serde_json::json;
 
 use super::*;
@@ -22,7 +23,7 @@ use crate::interest::GroupKind;
 use opcore::duration::Span;
 
 /// What is decided, finalizer included.
-fn decide(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+fn decide(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<WavePlans> {
     let (active, terminating) = (|now| roll_out(plan, seen, now), |now| tear_down(plan, seen, now));
     opcore::finalizer::decide(plan, FINALIZER, now, active, terminating).expect("it holds the plan, or may")
 }
@@ -51,7 +52,8 @@ impl Play {
         };
         let look = Look { waves: plan.spec.waves.iter().map(|_| one()).collect(), complete: true, ..Look::default() };
         let probes = plan.spec.waves.iter().map(|_| Vec::new()).collect();
-        let seen = Seen { revision: "r1".to_owned(), look, probes, ..Seen::default() };
+        let mut seen = Seen { revision: "r1".to_owned(), look, probes, ..Seen::default() };
+        seen.subscribed = Some(seen.interest.clone());
         Self { plan, seen, now: "2026-01-01T00:00:00Z".parse().unwrap(), notes: Vec::new() }
     }
 
@@ -101,7 +103,7 @@ impl Play {
     }
 
     /// Decides and publishes, until there is nothing more to publish.
-    fn settle(&mut self) -> Decision<WavePlan> {
+    fn settle(&mut self) -> DecisionOf<WavePlans> {
         for _ in 0..20 {
             let decision = decide(&self.plan, &self.seen, self.now);
             self.notes.extend(decision.notes.iter().map(|note| format!("{}: {}", note.reason, note.message)));
@@ -603,15 +605,6 @@ fn a_cycle_stalls_the_plan_with_its_path_and_the_other_waves_go_on() {
     assert!(message.contains("a → b → a"), "{message}");
     assert_eq!(play.phase("behind"), WavePhase::Blocked);
     assert_eq!(play.phase("free"), WavePhase::Ready);
-}
-
-#[test]
-fn a_missing_right_is_named_with_the_value_that_grants_it() {
-    let mut fleet = Play::fleet();
-    fleet.seen.denied = vec!["list and watch secrets in shop (value rbac.read of the chart)".to_owned()];
-    let (_, reason, message) = fleet.summary();
-    assert_eq!(reason, "Forbidden");
-    assert_eq!(message, "The right to list and watch secrets in shop (value rbac.read of the chart) is missing.");
 }
 
 #[test]

@@ -53,3 +53,12 @@ fn a_teardown_says_what_cannot_be_told_and_goes_on_when_it_is_forced() {
     let released = fleet.settle().plan.writes().any(|write| matches!(write, Write::RemoveFinalizer(_)));
     assert!(released, "{:?}", fleet.plan.status);
 }
+
+#[test]
+fn a_missing_right_is_named_with_the_value_that_grants_it() {
+    let mut fleet = Play::fleet();
+    fleet.seen.denied = vec!["list and watch secrets in shop (value rbac.read of the chart)".to_owned()];
+    let (_, reason, message) = fleet.summary();
+    assert_eq!(reason, "Forbidden");
+    assert_eq!(message, "The right to list and watch secrets in shop (value rbac.read of the chart) is missing.");
+}
