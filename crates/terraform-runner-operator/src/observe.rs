@@ -42,6 +42,8 @@ const READ_AT_ONCE: usize = 2;
 pub struct Seen {
     /// What the spec asks for, or why it cannot be had.
     pub inputs: Result<Inputs, Problem>,
+    /// What its pods may not be, and are asked to be: those of a destroy neither.
+    pub refused: Option<Problem>,
     /// Its Jobs.
     pub jobs: Vec<JobSeen>,
     /// The pod of the run that is under way.
@@ -247,6 +249,7 @@ pub(crate) async fn look(
     let sources = permitted.and(referred.sources);
     Ok(Seen {
         inputs: sources.and_then(|sources| render::inputs(&workspace.spec, &sources)),
+        refused: settings.authors.permit_pods(&workspace.spec).err(),
         jobs,
         pod: run.map(|run| pod_seen(pods.iter().flatten(), &run.job)).unwrap_or_default(),
         report: told.report,

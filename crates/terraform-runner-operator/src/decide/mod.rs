@@ -245,7 +245,8 @@ fn make_job(
     settings: &Settings,
 ) -> Plan {
     let mut writes = Plan::new();
-    let Some(run) = status.run.as_ref().filter(|run| !run.is_over() && run.job_uid.is_none()) else { return writes };
+    let unmade = status.run.as_ref().filter(|run| !run.is_over() && run.job_uid.is_none());
+    let Some(run) = unmade.filter(|_| seen.refused.is_none()) else { return writes };
     let published = workspace.status.as_ref().and_then(|status| status.run.as_ref());
     if published.is_none_or(|published| published.number != run.number) {
         return writes;

@@ -1,6 +1,7 @@
 //! What a decision turns into: inputs, rights, Jobs, Secrets. Pure.
 
 mod adopted;
+mod authors;
 mod backend;
 mod inputs;
 mod job;
@@ -10,6 +11,7 @@ mod rights;
 mod settings;
 
 pub use adopted::Adopted;
+pub use authors::Authors;
 pub use backend::MANAGED;
 pub use inputs::{
     Found, Inputs, Problem, Reference, Source, Sources, Wanted, few_enough, input_secrets, inputs, references,

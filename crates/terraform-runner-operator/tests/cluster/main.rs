@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 mod admitting;
+mod authoring;
 mod bounding;
 mod crashing;
 #[path = "../support/hands.rs"]

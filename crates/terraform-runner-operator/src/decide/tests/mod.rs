@@ -2,6 +2,7 @@
 
 mod interfering;
 mod recovering;
+mod refusing;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ impl Play {
         let inputs = render::inputs(&workspace.spec, &Sources::new());
         let seen = Seen {
             inputs,
+            refused: None,
             jobs: Vec::new(),
             pod: PodSeen::None,
             report: None,
