@@ -86,6 +86,8 @@ fn keep_applied(
 ) -> Decision<TerraformWorkspace> {
     let mut status = workspace.status.clone().unwrap_or_default();
     let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
+    let has_ended = |status: Option<&TerraformWorkspaceStatus>| status?.run.as_ref().map(Run::is_over);
+    let just_ended = has_ended(workspace.status.as_ref()) == Some(false) && has_ended(Some(&status)) == Some(true);
     want::heed(workspace, &mut status);
     want::forget(workspace, seen, &mut status);
     let mut writes = Plan::new();
@@ -103,6 +105,8 @@ fn keep_applied(
             let next = [standing.next, start_by.filter(|_| !is_late)].into_iter().flatten().min();
             standing.until(next)
         }
+        // What came of a run is published before anything is written for the next: that write may fail.
+        Want::Run(wish) if just_ended => Standing::next(&wish),
         Want::Run(wish) => {
             if let Some(obstacle) = obstacles::obstacle(workspace, seen, &wish, now) {
                 stopped(obstacle, &mut status, &mut writes)
@@ -114,6 +118,8 @@ fn keep_applied(
         }
     };
     writes.together(tidy::leftovers(workspace, seen, &status));
+    let new_key = seen.key.as_ref().filter(|key| !key.is_kept);
+    writes.together(new_key.and_then(|key| Write::apply(&render::key_secret(workspace, &key.value)).ok()));
     match tidy::outputs(workspace, seen, &mut status) {
         // Last: whoever owns a Secret of that name keeps nothing else from being done.
         Ok(outputs) => {

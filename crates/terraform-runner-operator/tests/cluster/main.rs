@@ -9,6 +9,7 @@ mod crashing;
 #[path = "../support/hands.rs"]
 mod hands;
 mod keeping;
+mod keying;
 mod locking;
 mod measuring;
 mod permitting;

@@ -1,6 +1,7 @@
 //! A workspace's way, pass by pass, with what a cluster would answer written down.
 
 mod interfering;
+mod keeping;
 mod recovering;
 mod refusing;
 mod turns;
@@ -60,6 +61,7 @@ impl Play {
             circle: None,
             dependants: Vec::new(),
             turn: true,
+            key: None,
             room: None,
         };
         Self { workspace, seen, now: START.parse().unwrap() }
