@@ -9,6 +9,23 @@ use serde::Deserialize;
 
 /// Grants what a chart grants when it is installed in this namespace with these values. Answers the objects that do.
 pub async fn grant(client: &Client, chart: &str, home: &str, values: &[&str]) -> Vec<DynamicObject> {
+    create(client, chart, home, values, |kind| kind.contains("Role")).await
+}
+
+/// Has the API server enforce what a chart has it enforce when it is installed in this namespace with these values. It takes
+/// a moment to know it.
+pub async fn enforce(client: &Client, chart: &str, home: &str, values: &[&str]) -> Vec<DynamicObject> {
+    create(client, chart, home, values, |kind| kind.contains("AdmissionPolicy")).await
+}
+
+/// Creates the objects of these kinds that a chart has.
+async fn create(
+    client: &Client,
+    chart: &str,
+    home: &str,
+    values: &[&str],
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<DynamicObject> {
     let helm = sandbox::program("helm").await.unwrap();
     let charts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts");
     let run = async |words: &[&str]| {
@@ -20,22 +37,24 @@ pub async fn grant(client: &Client, chart: &str, home: &str, values: &[&str]) ->
     let set = values.iter().flat_map(|value| ["--set", *value]);
     let words: Vec<&str> = ["template", chart, chart, "--namespace", home].into_iter().chain(set).collect();
     let rendered = run(&words).await;
-    let mut granted = Vec::new();
+    let mut created = Vec::new();
     for text in serde_yaml::Deserializer::from_str(&rendered) {
         let object = DynamicObject::deserialize(text).unwrap();
         let types = object.types.clone().unwrap();
-        if !types.kind.contains("Role") {
+        if !is_wanted(&types.kind) {
             continue;
         }
-        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+        let mut resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+        // What is guessed of a name that ends like this is wrong.
+        resource.plural = resource.plural.replace("policys", "policies");
         let api: Api<DynamicObject> = match object.namespace() {
             Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };
         api.create(&PostParams::default(), &object).await.unwrap();
-        granted.push(object);
+        created.push(object);
     }
-    granted
+    created
 }
 
 /// The account that a chart makes in this namespace, as the API server calls it.
@@ -48,5 +67,13 @@ pub fn as_account(config: &Config, chart: &str, home: &str) -> Config {
     let mut config = config.clone();
     config.auth_info.impersonate = Some(account(chart, home));
     config.auth_info.impersonate_groups = Some(vec!["system:serviceaccounts".into(), "system:authenticated".into()]);
+    config
+}
+
+/// The same way to the API server, as this person.
+pub fn as_person(config: &Config, name: &str) -> Config {
+    let mut config = config.clone();
+    config.auth_info.impersonate = Some(name.to_owned());
+    config.auth_info.impersonate_groups = Some(vec!["system:authenticated".into()]);
     config
 }

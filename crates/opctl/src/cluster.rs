@@ -117,6 +117,8 @@ impl Cluster {
             kube::Error::Api(status) if status.code == 403 => {
                 let message = status.message.as_str();
                 let what = message.split_once("is forbidden: ").map_or(message, |(_, what)| what);
+                // What an admission policy says is a sentence of its own.
+                let what = what.split_once(" denied request: ").map_or(what, |(_, words)| words);
                 anyhow!("{what}: ask for a role that allows it, or choose another user with --context.")
             }
             kube::Error::Api(status) if status.code == 401 => {

@@ -220,8 +220,11 @@ impl Operator for Workspaces {
             }
             outputs_written(workspace, status, done, &outputs);
             if done.failure.is_some() {
+                let before = workspace.status.as_ref();
                 // A lock that was to be taken away may still be there, and the request for it stands.
-                status.handled.unlock = workspace.status.as_ref().and_then(|before| before.handled.unlock.clone());
+                status.handled.unlock = before.and_then(|before| before.handled.unlock.clone());
+                // As the conditions do, it counts on the write.
+                status.phase = before.map(|before| before.phase).unwrap_or_default();
             }
         }
         if done.refusal().is_some() && status.phase == WorkspacePhase::Ready {

@@ -6,7 +6,7 @@ use clap::Args;
 use opcore::runtime::duration;
 use terraform_runner_operator::api::v1alpha1::SimpleResource;
 use terraform_runner_operator::controller::Workspaces;
-use terraform_runner_operator::render::{Longest, Settings};
+use terraform_runner_operator::render::{Authors, Longest, Settings};
 use terraform_runner_operator::slots::Limits;
 use terraform_runner_operator::typed::TypedKind;
 
@@ -32,6 +32,35 @@ struct RunFlags {
     /// How many of them may be comparisons with reality.
     #[arg(long, env = "OPCORE_MAX_CHECKS", default_value = "2", value_parser = clap::value_parser!(u16).range(1..))]
     max_checks: u16,
+
+    /// Images for Terraform that workspaces may name, beside the runner's own; a * at the end stands for anything.
+    #[arg(long, env = "OPCORE_AUTHORS_IMAGES", value_delimiter = ',', value_name = "IMAGE,…")]
+    authors_images: Vec<String>,
+
+    /// ServiceAccounts that workspaces may name, beside the one that is made for each.
+    #[arg(long, env = "OPCORE_AUTHORS_SERVICE_ACCOUNTS", value_delimiter = ',', value_name = "NAME,…")]
+    authors_service_accounts: Vec<String>,
+
+    /// Types of volumes that workspaces may add to their pods.
+    #[arg(long, env = "OPCORE_AUTHORS_VOLUME_TYPES", value_delimiter = ',', value_name = "TYPE,…")]
+    #[arg(default_values_t = Authors::default().volume_types)]
+    authors_volume_types: Vec<String>,
+
+    /// Priority classes that workspaces may name.
+    #[arg(long, env = "OPCORE_AUTHORS_PRIORITY_CLASSES", value_delimiter = ',', value_name = "NAME,…")]
+    authors_priority_classes: Vec<String>,
+
+    /// Runtime classes that workspaces may name.
+    #[arg(long, env = "OPCORE_AUTHORS_RUNTIME_CLASSES", value_delimiter = ',', value_name = "NAME,…")]
+    authors_runtime_classes: Vec<String>,
+
+    /// Whether workspaces may bring modules of their own, or name those that the operator brings along.
+    #[arg(long, env = "OPCORE_AUTHORS_MODULES", default_value = "Any", value_parser = ["Any", "Builtin"])]
+    authors_modules: String,
+
+    /// Whether an admission policy asks for the right to approve; without one, whoever may annotate workspaces may.
+    #[arg(long, env = "OPCORE_APPROVALS_GUARDED", default_value_t = false, action = clap::ArgAction::Set)]
+    approvals_guarded: bool,
 
     /// How long the pod of a run may take to start before the run gives up its turn.
     #[arg(long, env = "OPCORE_START_WITHIN", default_value = "10m", value_parser = duration)]
@@ -65,8 +94,18 @@ impl RunFlags {
             apply: self.max_apply_timeout.into(),
             destroy: self.max_destroy_timeout.into(),
         };
+        // A value of the environment that is empty is a list of nothing.
+        let named = |all: Vec<String>| all.into_iter().filter(|one| !one.is_empty()).collect();
+        let authors = Authors {
+            images: named(self.authors_images),
+            service_accounts: named(self.authors_service_accounts),
+            volume_types: named(self.authors_volume_types),
+            priority_classes: named(self.authors_priority_classes),
+            runtime_classes: named(self.authors_runtime_classes),
+            own_modules: self.authors_modules == "Any",
+        };
         let settings = Settings::new(self.runner_image, self.runner_pull_policy);
-        Settings { start_within: self.start_within.into(), longest, ..settings }
+        Settings { start_within: self.start_within.into(), longest, authors, ..settings }
     }
 }
 
@@ -75,6 +114,11 @@ static ALLOCATOR: opcore::Allocator = opcore::Allocator;
 
 fn main() -> std::process::ExitCode {
     opcore::runtime::run_with(opcore::build_info!(), |context, flags: RunFlags| async move {
+        if !flags.approvals_guarded {
+            tracing::warn!(
+                "no admission policy asks for the right to approve: whoever may annotate a workspace may approve its plans; admissionPolicies.enabled of the chart brings one"
+            );
+        }
         let limits = flags.limits();
         let workspaces = Workspaces::new(flags.settings(), limits).measured(context.metrics());
         let workspaces = context.controller(workspaces);

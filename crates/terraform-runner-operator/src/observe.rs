@@ -21,16 +21,18 @@ use opcore::{Error, Reader};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+mod kept;
+
+pub use kept::KeySeen;
+
 use crate::api::v1alpha1::{
-    Dependency, LockStatus, ManagedBackend, OutputsWritten, TerraformWorkspace, TerraformWorkspaceStatus,
-    WorkspacePhase,
+    Dependency, LockStatus, ManagedBackend, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
 use crate::render::{
     self, Adopted, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL, Problem, Reference, Settings, Source, Sources,
 };
 use crate::run::names::Names;
-use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
-use crate::store;
+use crate::run::report::{Journal, OutputValues, Report};
 
 /// What Kubernetes says where it knows no time.
 const EPOCH: Timestamp = Timestamp::UNIX_EPOCH;
@@ -42,6 +44,8 @@ const READ_AT_ONCE: usize = 2;
 pub struct Seen {
     /// What the spec asks for, or why it cannot be had.
     pub inputs: Result<Inputs, Problem>,
+    /// What its pods may not be, and are asked to be: those of a destroy neither.
+    pub refused: Option<Problem>,
     /// Its Jobs.
     pub jobs: Vec<JobSeen>,
     /// The pod of the run that is under way.
@@ -70,6 +74,8 @@ pub struct Seen {
     pub dependants: Vec<String>,
     /// Whether it may be its turn to run: true until a turn was refused.
     pub turn: bool,
+    /// What the hashes of its inputs are keyed with; none when nobody asked.
+    pub key: Option<KeySeen>,
     /// Leave to hold more than a little of what specs refer to, as long as this is held.
     pub room: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -229,8 +235,8 @@ pub(crate) async fn look(
         .map(|secret| reading.adopted(secret, workspace.name_any()))
         .into();
     let adopted = adopted.await.transpose()?;
-    let told = reading.told(workspace, &parts).await?;
-    let lock = match lease.as_ref().and_then(|lease| lock_seen(lease)) {
+    let (told, key) = futures::try_join!(reading.told(workspace, &parts), reading.key(workspace, &parts))?;
+    let lock = match lease.as_ref().and_then(lock_seen) {
         Some(mut lock) => {
             let pods = match &pods {
                 Some(pods) => pods.clone(),
@@ -245,7 +251,8 @@ pub(crate) async fn look(
     let permitted = settings.permit(&workspace.spec);
     let sources = permitted.and(referred.sources);
     Ok(Seen {
-        inputs: sources.and_then(|sources| render::inputs(&workspace.spec, &sources)),
+        inputs: sources.and_then(|sources| render::keyed_inputs(&workspace.spec, &sources, &key.of_inputs(workspace))),
+        refused: settings.authors.permit_pods(&workspace.spec).err(),
         jobs,
         pod: run.map(|run| pod_seen(pods.iter().flatten(), &run.job)).unwrap_or_default(),
         report: told.report,
@@ -260,6 +267,7 @@ pub(crate) async fn look(
         circle: dependencies.circle,
         dependants: dependencies.dependants,
         turn: true,
+        key: Some(key),
         room: referred.room,
     })
 }
@@ -269,15 +277,6 @@ struct Reading {
     namespace: String,
     names: Names,
     uid: String,
-}
-
-/// What runs have told.
-#[derive(Default)]
-struct Told {
-    report: Option<Report>,
-    journal: Option<Journal>,
-    outputs: Option<OutputValues>,
-    outputs_fault: Option<String>,
 }
 
 /// What the spec refers to.
@@ -388,37 +387,6 @@ impl Reading {
         let secrets = self.reader.namespaced::<Secret>(&self.namespace);
         let all = secrets.list_metadata(&self.ours()).await?;
         Ok(all.items.iter().map(part_seen).collect())
-    }
-
-    /// What the runs have told. It is read while one is under way, and when the Secret with the outputs may not be as it
-    /// should: of what is ready nothing is.
-    async fn told(&self, workspace: &TerraformWorkspace, parts: &[PartSeen]) -> Result<Told, Error> {
-        let Some(part) = parts.iter().find(|part| part.target.name == self.names.report()) else {
-            return Ok(Told::default());
-        };
-        let status = workspace.status.as_ref();
-        let run = status.and_then(|status| status.run.as_ref()).filter(|run| !run.is_over());
-        let written = status.and_then(|status| status.outputs_written.as_ref());
-        let deleting = workspace.metadata.deletion_timestamp.is_some();
-        let differs = !deleting && !written.is_some_and(|written| are_in_place(workspace, written, parts));
-        let are_new = !deleting && written.is_none_or(|written| written.report != part.version);
-        if run.is_none() && !differs && !are_new {
-            return Ok(Told::default());
-        }
-        let secrets = self.reader.namespaced::<Secret>(&self.namespace);
-        let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok(Told::default()) };
-        let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
-        // One that cannot be read is none: its run is lost, and says so.
-        let report = value(REPORT_KEY).and_then(|bytes| store::report::parse_report(bytes).ok());
-        let journal = value(JOURNAL_KEY).and_then(|bytes| store::report::parse_journal(bytes).ok());
-        // The journal of a run that is under way is in there, too: what the run before told is the same.
-        let has_told = run.is_none_or(|run| report.as_ref().is_some_and(|report| report.run == run.job));
-        let outputs = value(OUTPUTS_KEY).filter(|_| differs || (are_new && has_told));
-        let (outputs, outputs_fault) = match outputs.map(store::report::parse_outputs).transpose() {
-            Ok(outputs) => (outputs, None),
-            Err(fault) => (None, Some(fault)),
-        };
-        Ok(Told { report, journal, outputs, outputs_fault })
     }
 
     async fn lease(&self) -> Result<Option<Lease>, Error> {
@@ -549,15 +517,6 @@ fn job_seen(job: &Job) -> JobSeen {
         ended: ending(job),
         deleting: job.metadata.deletion_timestamp.is_some(),
     }
-}
-
-/// Whether the Secret with the outputs is as it was last written, and no other has them.
-fn are_in_place(workspace: &TerraformWorkspace, written: &OutputsWritten, parts: &[PartSeen]) -> bool {
-    let name = render::outputs_name(workspace);
-    let mut outputs = parts.iter().filter(|part| part.part == "outputs");
-    Some(written.generation) == workspace.metadata.generation
-        && outputs.next().is_some_and(|part| part.target.name == name && part.version == written.secret)
-        && outputs.next().is_none()
 }
 
 fn part_seen(secret: &PartialObjectMeta<Secret>) -> PartSeen {

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::user::{DONE, ROLLING_OUT, User, run};
 
 /// The kubeconfig of a user, changed.
-fn changed(user: &User, change: impl FnOnce(&mut Kubeconfig)) -> (TempDir, PathBuf) {
+pub fn changed(user: &User, change: impl FnOnce(&mut Kubeconfig)) -> (TempDir, PathBuf) {
     let mut config = Kubeconfig::read_from(&user.kubeconfig).unwrap();
     change(&mut config);
     let dir = tempfile::tempdir().unwrap();

@@ -2,8 +2,11 @@
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::AuthInfo;
+use opcore_testing::chart::enforce;
 use opcore_testing::running::{Running, Settings};
 use opcore_testing::wait::eventually;
 use sandbox::{Options, Sandbox};
@@ -19,6 +22,8 @@ use terraform_runner_operator::slots::Limits;
 use terraform_runner_operator::store::{Store, lock};
 
 use crate::infra::{APPLIED, AWAITING, Infra, NETWORK, keep_plan, plan_report, tell};
+use crate::refusing::changed;
+use crate::user::{PATIENCE, run};
 
 #[tokio::test]
 async fn only_what_was_shown_is_approved_and_what_makes_no_sense_is_refused() {
@@ -68,6 +73,50 @@ async fn only_what_was_shown_is_approved_and_what_makes_no_sense_is_refused() {
     let said = infra.run("upgrade network --wait=false").await.good();
     assert_eq!(said, "TerraformWorkspace network is annotated.\n");
     assert!(infra.annotation(UPGRADE_ANNOTATION).await.is_some_and(|token| token.starts_with("20")));
+}
+
+#[tokio::test]
+async fn who_may_not_approve_is_told_which_right_that_takes() {
+    let infra = Infra::shared("tf-rights").await;
+    infra.network(AWAITING).await;
+    let watched = format!("watchNamespaces={{{}}}", infra.namespace);
+    enforce(&infra.user.client, render::OPERATOR, &infra.namespace, &[&watched]).await;
+    let rule = json!({ "apiGroups": ["infra.opr8r"], "resources": ["terraformworkspaces"], "verbs": ["get", "list", "patch", "watch"] });
+    let metadata = json!({ "name": "jane" });
+    let role: Role = serde_json::from_value(json!({ "metadata": metadata, "rules": [rule] })).unwrap();
+    infra.api::<Role>().create(&PostParams::default(), &role).await.unwrap();
+    let binding = json!({
+        "metadata": metadata, "subjects": [{ "kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io" }],
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jane" },
+    });
+    let binding: RoleBinding = serde_json::from_value(binding).unwrap();
+    infra.api::<RoleBinding>().create(&PostParams::default(), &binding).await.unwrap();
+    let (_dir, kubeconfig) = changed(&infra.user, |config| {
+        for user in &mut config.auth_infos {
+            user.auth_info.get_or_insert_with(AuthInfo::default).impersonate = Some("jane".to_owned());
+        }
+    });
+    let line = format!("tf approve network --wait=false -n {}", infra.namespace);
+    let words = format!(
+        "jane may not approve plans of TerraformWorkspace network, which takes the verb approve on terraformworkspaces of \
+         infra.opr8r in namespace {}: ask for a role that allows it, or choose another user with --context.",
+        infra.namespace
+    );
+    // The API server takes a moment to know the right and the policy.
+    let told = async {
+        loop {
+            let answer = run(&kubeconfig, &line).await;
+            if answer.err.contains("the verb approve") {
+                return answer.refusal();
+            }
+            let withdrawn = Patch::Merge(json!({ "metadata": { "annotations": { APPROVE_ANNOTATION: null } } }));
+            infra.workspaces().patch("network", &PatchParams::default(), &withdrawn).await.unwrap();
+        }
+    };
+    assert_eq!(tokio::time::timeout(PATIENCE, told).await.expect("the policy is in force"), words);
+    // Whoever administers the cluster may.
+    infra.run("approve network --wait=false").await.good();
+    infra.run("discard network --wait=false").await.good();
 }
 
 #[tokio::test]

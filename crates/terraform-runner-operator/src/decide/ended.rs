@@ -54,7 +54,8 @@ fn over(
         return None;
     }
     let names = render::names(workspace);
-    let unwanted = workspace.metadata.deletion_timestamp.is_some() && teardown::is_unwanted(workspace, run.action);
+    let unwanted = seen.refused.is_some()
+        || workspace.metadata.deletion_timestamp.is_some() && teardown::is_unwanted(workspace, run.action);
     if job.is_none() && run.job_uid.is_none() && unwanted {
         let run = run.clone();
         never_made(run, status, now);

@@ -72,6 +72,8 @@ pub fn keep_applied(
 ) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
     let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now);
+    let has_ended = |status: Option<&TerraformWorkspaceStatus>| status?.run.as_ref().map(Run::is_over);
+    let just_ended = has_ended(workspace.status.as_ref()) == Some(false) && has_ended(Some(&status)) == Some(true);
     want::heed(workspace, &mut status);
     want::forget(workspace, seen, &mut status);
     let mut writes = Plan::new();
@@ -90,6 +92,8 @@ pub fn keep_applied(
             let next = [standing.next, start_by.filter(|_| !is_late)].into_iter().flatten().min();
             standing.until(next)
         }
+        // What came of a run is published before anything is written for the next: that write may fail.
+        Want::Run(wish) if just_ended => Standing::next(&wish),
         Want::Run(wish) => {
             if let Some(obstacle) = obstacles::obstacle(workspace, seen, &wish, now) {
                 queued = obstacle.queued;
@@ -102,6 +106,8 @@ pub fn keep_applied(
         }
     };
     writes.together(tidy::leftovers(workspace, seen, &status));
+    let new_key = seen.key.as_ref().filter(|key| !key.is_kept);
+    writes.together(new_key.and_then(|key| Write::apply(&render::key_secret(workspace, &key.value)).ok()));
     match tidy::outputs(workspace, seen, &mut status) {
         // Last: whoever owns a Secret of that name keeps nothing else from being done.
         Ok(outputs) => {
@@ -246,7 +252,8 @@ fn make_job(
     settings: &Settings,
 ) -> Plan {
     let mut writes = Plan::new();
-    let Some(run) = status.run.as_ref().filter(|run| !run.is_over() && run.job_uid.is_none()) else { return writes };
+    let unmade = status.run.as_ref().filter(|run| !run.is_over() && run.job_uid.is_none());
+    let Some(run) = unmade.filter(|_| seen.refused.is_none()) else { return writes };
     let published = workspace.status.as_ref().and_then(|status| status.run.as_ref());
     if published.is_none_or(|published| published.number != run.number) {
         return writes;

@@ -230,6 +230,9 @@ impl Scene<'_> {
         let names = render::names(self.workspace);
         let begun = self.status.begun_inputs.as_deref()?;
         let way_out = "To let the workspace go and leave what there may be, set spec.deletionPolicy to Retain.";
+        if let Some(problem) = &self.seen.refused {
+            return Some(format!("{problem} {way_out}"));
+        }
         if self.seen.kept_inputs(&names, begun).is_none() {
             let first = names.inputs_chunk(begun, 0);
             return Some(format!("Secret {first}, with the inputs that were applied, is gone. {way_out}"));

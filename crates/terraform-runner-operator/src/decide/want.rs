@@ -77,6 +77,17 @@ impl Standing {
         Self::new(WorkspacePhase::Pending, Summary::reconciling("DependencyNotReady", message))
     }
 
+    /// A run is about to begin.
+    pub(super) fn next(wish: &Wish) -> Self {
+        let (phase, reason) = match wish.action {
+            Action::Plan => (WorkspacePhase::Planning, "Planning"),
+            Action::Apply => (WorkspacePhase::Applying, "Applying"),
+            Action::Check => (WorkspacePhase::Pending, "Checking"),
+            Action::Destroy => (WorkspacePhase::Deleting, "Destroying"),
+        };
+        Self::new(phase, Summary::reconciling(reason, "The next run is about to begin."))
+    }
+
     /// A run is under way.
     pub(super) fn running(status: &TerraformWorkspaceStatus) -> Self {
         let Some(run) = &status.run else {

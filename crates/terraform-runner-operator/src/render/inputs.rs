@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Number, Value};
 
-use super::{CHUNKS_ANNOTATION, backend, job, lasting, module, names};
+use super::{CHUNKS_ANNOTATION, backend, job, lasting, metadata, module, names};
 use crate::api::v1alpha1::{
     Binary, CustomBackend, EnvVar, Form, KeyRef, Module, TerraformWorkspace, TerraformWorkspaceSpec, VariablesFrom,
 };
@@ -62,6 +62,50 @@ pub struct Inputs {
     pub chunks: Vec<Vec<u8>>,
     /// Where the state is.
     pub backend: String,
+}
+
+/// What the hashes of inputs are keyed with.
+#[derive(Clone, Default)]
+pub struct Key {
+    /// Random digits; none where there is no key.
+    pub salt: String,
+    /// Hashes that are known of the workspace.
+    pub known: Vec<String>,
+}
+
+impl Key {
+    /// The bytes of a bundle, with the key in it, and their hash. What was kept before there were keys, and is the same, stays
+    /// as it is: nothing has changed.
+    fn hashed(&self, bundle: &mut Bundle) -> Result<(Vec<u8>, String), Problem> {
+        let mut with = |salt: &str| -> Result<(Vec<u8>, String), Problem> {
+            salt.clone_into(&mut bundle.salt);
+            let bytes = bundle.bytes().map_err(|error| Problem::wrong("spec.variables", error.to_string()))?;
+            let hash = Bundle::hash(&bytes);
+            Ok((bytes, hash))
+        };
+        let keyed = with(&self.salt)?;
+        if self.known.is_empty() || self.known.contains(&keyed.1) {
+            return Ok(keyed);
+        }
+        let plain = with("")?;
+        Ok(if self.known.contains(&plain.1) { plain } else { keyed })
+    }
+}
+
+/// The key of the Secret with what hashes are keyed with.
+const KEY_KEY: &str = "key";
+
+/// The Secret with what the hashes of inputs are keyed with. It goes with the workspace.
+pub fn key_secret(workspace: &TerraformWorkspace, salt: &str) -> Secret {
+    let data = BTreeMap::from([(KEY_KEY.to_owned(), ByteString(salt.as_bytes().to_vec()))]);
+    let metadata = metadata(workspace, names(workspace).key(), "key");
+    Secret { metadata, type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() }
+}
+
+/// What is in that Secret, if it is something to key hashes with.
+pub fn key_of(secret: &Secret) -> Option<String> {
+    let salt = String::from_utf8(secret.data.as_ref()?.get(KEY_KEY)?.0.clone()).ok()?;
+    (salt.len() >= 32 && salt.len() <= 128).then_some(salt)
 }
 
 /// Why there are no inputs.
@@ -159,7 +203,7 @@ pub fn small_enough(bytes: usize, last: &Reference) -> Result<(), Problem> {
 /// # Errors
 ///
 /// When something that it refers to is missing or cannot be used; names the field.
-pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs, Problem> {
+pub fn keyed_inputs(spec: &TerraformWorkspaceSpec, sources: &Sources, key: &Key) -> Result<Inputs, Problem> {
     if let Some((field, name)) = job::reserved(spec) {
         let message = format!("the runner has a volume {name:?} of its own: choose another name");
         return Err(Problem::wrong(field, message));
@@ -200,7 +244,16 @@ pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs
     }
     let engine = &spec.engine;
     gathering.bundle.engine = format!("{} {}", engine.binary.program(), engine.image.as_deref().unwrap_or_default());
-    gathering.finish()
+    gathering.finish(key)
+}
+
+/// The same, without a key.
+///
+/// # Errors
+///
+/// Likewise.
+pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs, Problem> {
+    keyed_inputs(spec, sources, &Key::default())
 }
 
 struct Gathering<'a> {
@@ -357,19 +410,15 @@ impl<'a> Gathering<'a> {
         Ok(text)
     }
 
-    fn finish(mut self) -> Result<Inputs, Problem> {
+    fn finish(mut self, key: &Key) -> Result<Inputs, Problem> {
         self.bundle.confidential = self.confidential.into_iter().collect();
-        let bytes = self.bundle.bytes().map_err(|error| Problem::wrong("spec.variables", error.to_string()))?;
+        let (bytes, hash) = key.hashed(&mut self.bundle)?;
         if bytes.len() > LARGEST {
             let size = bytes.len() / 1024;
             let message = format!("module and variables have {size} KiB together; {} are allowed", LARGEST / 1024);
             return Err(Problem::wrong("spec.module", message));
         }
-        Ok(Inputs {
-            hash: Bundle::hash(&bytes),
-            chunks: store::inputs::chunks(&bytes),
-            backend: backend::place(&self.bundle),
-        })
+        Ok(Inputs { hash, chunks: store::inputs::chunks(&bytes), backend: backend::place(&self.bundle) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a decision turns into: inputs, rights, Jobs, Secrets. Pure.
 
 mod adopted;
+mod authors;
 mod backend;
 mod inputs;
 mod job;
@@ -10,10 +11,11 @@ mod rights;
 mod settings;
 
 pub use adopted::Adopted;
+pub use authors::Authors;
 pub use backend::MANAGED;
 pub use inputs::{
-    Found, Inputs, Problem, Reference, Source, Sources, Wanted, few_enough, input_secrets, inputs, references,
-    small_enough, wanted,
+    Found, Inputs, Key, Problem, Reference, Source, Sources, Wanted, few_enough, input_secrets, inputs, key_of,
+    key_secret, keyed_inputs, references, small_enough, wanted,
 };
 pub use job::{Chunks, job};
 pub use module::{builtin, fill};

@@ -2,6 +2,7 @@
 
 use opcore::duration::Span;
 
+use super::authors::Authors;
 use super::inputs::Problem;
 use crate::api::v1alpha1::{TerraformWorkspaceSpec, Timeouts};
 
@@ -16,6 +17,8 @@ pub struct Settings {
     pub start_within: Span,
     /// How long each part of a run may take at most.
     pub longest: Longest,
+    /// What authors of workspaces may ask for.
+    pub authors: Authors,
 }
 
 /// How long each part of a run may take at most, whatever the spec says.
@@ -38,6 +41,7 @@ impl Settings {
             pull_policy: pull_policy.into(),
             start_within: Span::from_secs(600),
             longest: Longest { plan: hours(1), apply: hours(4), destroy: hours(4) },
+            authors: Authors::default(),
         }
     }
 
@@ -47,6 +51,7 @@ impl Settings {
     ///
     /// What it may not, with the field, and who can change that.
     pub fn permit(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
+        self.authors.permit(spec)?;
         self.longest.permit(&spec.timeouts)
     }
 }

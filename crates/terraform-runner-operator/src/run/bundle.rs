@@ -33,6 +33,10 @@ const LONGEST_PATH: usize = 1024;
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Bundle {
+    /// Random digits, the same for all inputs of a workspace: by the hash of all of this nobody can try out what the values
+    /// in it may be.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub salt: String,
     /// The files of the root module, by path.
     pub files: BTreeMap<String, String>,
     /// Values of variables.

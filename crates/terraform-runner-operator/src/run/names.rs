@@ -75,6 +75,11 @@ impl Names {
         format!("{}-report", self.stem)
     }
 
+    /// The Secret with what the hashes of inputs are keyed with.
+    pub fn key(&self) -> String {
+        format!("{}-key", self.stem)
+    }
+
     /// A chunk of the inputs with this hash.
     pub fn inputs_chunk(&self, hash: &str, chunk: usize) -> String {
         format!("{}-in-{}-{chunk}", self.stem, hash.get(..10).unwrap_or(hash))

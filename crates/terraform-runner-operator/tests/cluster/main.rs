@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 mod admitting;
+mod authoring;
 mod bounding;
 mod crashing;
 #[path = "../support/hands.rs"]
 mod hands;
 mod keeping;
+mod keying;
 mod locking;
 mod measuring;
 mod permitting;

@@ -155,9 +155,17 @@ impl Stage {
     }
 }
 
+/// Waits until a workspace that is being deleted is gone.
+pub async fn gone_by_name(stage: &Stage, name: &str) {
+    let uid = stage.workspaces().get_opt(name).await.unwrap().and_then(|workspace| workspace.uid());
+    gone(&stage.workspaces(), name, &uid.unwrap_or_default()).await;
+}
+
 /// An operator at work in this process, for these namespaces.
 pub fn start_in(namespaces: &[&str], config: Config, limits: Limits) -> Running {
-    let settings = render::Settings::new("runner", "Never");
+    // Its image is not there: no pod runs here.
+    let authors = render::Authors { images: vec!["mine".to_owned()], ..render::Authors::default() };
+    let settings = render::Settings { authors, ..render::Settings::new("runner", "Never") };
     Running::start(render::OPERATOR, config, namespaces, Settings::default(), |_| Workspaces::new(settings, limits))
 }
 

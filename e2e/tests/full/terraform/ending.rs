@@ -38,7 +38,8 @@ resource "terraform_data" "it" {
 #[tokio::test]
 async fn what_was_made_is_destroyed_or_it_is_said_what_is_left() -> anyhow::Result<()> {
     scenario("what_was_made_is_destroyed_or_it_is_said_what_is_left", async |stage| {
-        install(stage, json!({})).await?;
+        // One of them names an image that is not there.
+        install(stage, json!({ "authors": { "images": ["localhost/nobody/nothing:v1"] } })).await?;
         futures::try_join!(
             its_inputs_are_gone(stage),
             it_is_retained(stage),

@@ -25,10 +25,14 @@ resource "terraform_data" "it" {}
 #[tokio::test]
 async fn terraform_runs_in_the_image_and_with_the_account_that_it_is_given() -> anyhow::Result<()> {
     scenario("terraform_runs_in_the_image_and_with_the_account_that_it_is_given", async |stage| {
-        install(stage, json!({})).await?;
+        let image = stage.image(RUNNER).await?;
+        // By default authors may choose none of these.
+        let authors = json!({
+            "images": [format!("{}:*", image.repository)], "serviceAccounts": ["cloud"], "volumeTypes": ["projected"],
+        });
+        install(stage, json!({ "authors": authors })).await?;
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "cloud" } });
         stage.write(&account.to_string()).await?;
-        let image = stage.image(RUNNER).await?;
         let token = json!({ "serviceAccountToken": { "audience": "sts.example.com", "path": "token" } });
         let spec = json!({
             "module": inline(MODULE),

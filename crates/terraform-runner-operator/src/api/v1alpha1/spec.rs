@@ -493,7 +493,7 @@ pub struct PodTemplateSpec {
 /// Where the outputs go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[x_kube(validation = Rule::new("!has(self.secretName) || !self.secretName.matches('^tf-.+-[0-9a-f]{8}-(state|plan|report|in)(-.*)?$')")
+#[x_kube(validation = Rule::new("!has(self.secretName) || !self.secretName.matches('^tf-.+-[0-9a-f]{8}-(state|plan|report|in|key)(-.*)?$')")
     .message("workspaces keep their states, plans and inputs in Secrets like this secretName: choose another name"))]
 pub struct Outputs {
     /// The Secret, one key per output. None: `<name>-outputs`.
@@ -513,7 +513,7 @@ impl Outputs {
         let name = self.secret_name.as_deref()?;
         let parts: Vec<&str> = name.strip_prefix("tf-")?.split('-').collect();
         let is_digest = |part: &str| part.len() == 8 && part.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
-        let is_kept = |part: &str| matches!(part, "state" | "plan" | "report" | "in");
+        let is_kept = |part: &str| matches!(part, "state" | "plan" | "report" | "in" | "key");
         // What comes before the digest is the name of a workspace.
         parts
             .windows(2)

@@ -2,7 +2,9 @@
 
 mod holding;
 mod interfering;
+mod keeping;
 mod recovering;
+mod refusing;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -45,6 +47,7 @@ impl Play {
         let inputs = render::inputs(&workspace.spec, &Sources::new());
         let seen = Seen {
             inputs,
+            refused: None,
             jobs: Vec::new(),
             pod: PodSeen::None,
             report: None,
@@ -59,6 +62,7 @@ impl Play {
             circle: None,
             dependants: Vec::new(),
             turn: true,
+            key: None,
             room: None,
         };
         Self { workspace, seen, now: START.parse().unwrap() }

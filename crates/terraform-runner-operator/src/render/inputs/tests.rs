@@ -405,3 +405,20 @@ fn more_objects_than_are_read_are_refused_with_the_cure() {
     let problem = super::few_enough(65).unwrap_err();
     assert!(problem.to_string().contains("65 Secrets and ConfigMaps") && !problem.may_come, "{problem}");
 }
+
+#[test]
+fn the_hash_of_inputs_is_keyed_and_what_was_applied_without_a_key_is_still_the_same() {
+    let spec = spec(json!({ "module": module(), "variables": { "a": "hunter2" } }));
+    let with = |salt: &str, known: &[&String]| {
+        let key = Key { salt: salt.to_owned(), known: known.iter().map(|hash| (*hash).clone()).collect() };
+        keyed_inputs(&spec, &Sources::new(), &key).unwrap()
+    };
+    let (one, other, plain) = (with("1".repeat(64).as_str(), &[]), with("2".repeat(64).as_str(), &[]), with("", &[]));
+    assert!(one.hash != other.hash && one.hash != plain.hash, "nobody can tell by the hash what the value is");
+    // From before there were keys; and once it is keyed it stays so.
+    assert_eq!(with(&"1".repeat(64), &[&plain.hash]), plain);
+    assert_eq!(with(&"1".repeat(64), &[&plain.hash, &one.hash]), one);
+    assert_eq!(with(&"1".repeat(64), &[&other.hash]), one);
+    let bundle = Bundle::parse(&store::inputs::join(&one.chunks).unwrap()).unwrap();
+    assert_eq!((bundle.salt.len(), Bundle::hash(&bundle.bytes().unwrap())), (64, one.hash));
+}

@@ -1,0 +1,142 @@
+{{/*
+What the API server itself refuses, so that nothing depends on the operator's seeing it first: what authors of workspaces may
+not ask for, and approvals by those who have no right to approve. Beside them the role that gives that right.
+*/}}
+{{- define "terraform-runner-operator.policies" -}}
+{{- $name := printf "%s.%s" (include "opcore-lib.fullname" .) .root.Release.Namespace }}
+{{- if .root.Values.rbac.create }}
+{{- $labels := dict }}
+{{- if .root.Values.rbac.aggregate }}{{ $_ := set $labels "rbac.authorization.k8s.io/aggregate-to-admin" "true" }}{{ end }}
+---
+# To approve plans, and to write a workspace less strict about them. Bind it where people may do so.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  {{- include "opcore-lib.metadata" (dict "root" .root "name" (printf "%s-approve" (include "opcore-lib.clustername" .)) "cluster" true "labels" $labels) | nindent 2 }}
+rules:
+  - apiGroups: [infra.opr8r]
+    resources: [terraformworkspaces]
+    verbs: [approve]
+{{- end }}
+{{- if .root.Values.admissionPolicies.enabled }}
+{{- include "terraform-runner-operator.policy" (dict "root" .root "name" (printf "%s.authors" $name) "spec" (include "terraform-runner-operator.authors" .)) }}
+{{- include "terraform-runner-operator.policy" (dict "root" .root "name" (printf "%s.approvals" $name) "spec" (include "terraform-runner-operator.approvals" .)) }}
+{{- end }}
+{{- end }}
+
+{{/* A policy and its binding, where the operator watches. Beside `root`: name, spec. */}}
+{{- define "terraform-runner-operator.policy" }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  {{- include "opcore-lib.metadata" (dict "root" .root "name" .name "cluster" true) | nindent 2 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [infra.opr8r]
+        apiVersions: ["*"]
+        resources: [terraformworkspaces]
+        operations: [CREATE, UPDATE]
+  {{- .spec | nindent 2 }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  {{- include "opcore-lib.metadata" (dict "root" .root "name" .name "cluster" true) | nindent 2 }}
+spec:
+  policyName: {{ .name | quote }}
+  validationActions: [Deny]
+  {{- with .root.Values.watchNamespaces | uniq }}
+  matchResources:
+    namespaceSelector:
+      matchExpressions:
+        - key: kubernetes.io/metadata.name
+          operator: In
+          values:
+            {{- toYaml . | nindent 12 }}
+  {{- end }}
+{{- end }}
+
+{{/* Whether a value, as CEL, is among those that are allowed: as they are, or with a * at the end. */}}
+{{- define "terraform-runner-operator.among" -}}
+{{- $value := .value }}
+{{- $checks := list }}
+{{- range .allowed }}
+{{- if hasSuffix "*" . }}
+{{- $checks = append $checks (printf "%s.startsWith(%s)" $value (trimSuffix "*" . | toJson)) }}
+{{- else }}
+{{- $checks = append $checks (printf "%s == %s" $value (toJson .)) }}
+{{- end }}
+{{- end }}
+{{- $checks | join " || " | default "false" }}
+{{- end }}
+
+{{/* A rule: a field that may be missing, where it is, and what is allowed. */}}
+{{- define "terraform-runner-operator.rule" }}
+- expression: {{ printf "!%s.hasValue() || %s.all(value, %s)" .at (printf "[%s.value()]" .at) (include "terraform-runner-operator.among" (dict "value" "value" "allowed" .allowed)) | toJson }}
+  messageExpression: {{ printf "'%s: ' + %s.orValue('') + ' is not among what is allowed here: leave it out, or have it added to %s of the chart'" .field .at .key | toJson }}
+  reason: Forbidden
+{{- end }}
+
+{{- define "terraform-runner-operator.authors" -}}
+{{- $authors := .root.Values.authors -}}
+matchConditions:
+  # What was there before stays: only who writes a spec answers for it.
+  - name: spec-is-written
+    expression: "request.operation == 'CREATE' || object.spec != oldObject.spec"
+variables:
+  - name: pod
+    expression: "object.spec.?runner.?podTemplate.?spec.orValue({})"
+  - name: env
+    expression: "object.spec.?env.orValue([])"
+  - name: secrets
+    expression: >-
+      object.spec.?variablesFrom.orValue([]).exists(from, has(from.secretRef))
+      || variables.env.exists(env, has(env.valueFrom) && has(env.valueFrom.secretKeyRef))
+      || object.spec.?backend.?custom.?configFrom.hasValue()
+      || object.spec.?backend.?managed.?adopt.hasValue()
+validations:
+  {{- include "terraform-runner-operator.rule" (dict "at" "object.spec.?engine.?image" "field" "spec.engine.image" "allowed" $authors.images "key" "authors.images") | nindent 2 }}
+  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?serviceAccountName" "field" "spec.runner.podTemplate.spec.serviceAccountName" "allowed" $authors.serviceAccounts "key" "authors.serviceAccounts") | nindent 2 }}
+  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?priorityClassName" "field" "spec.runner.podTemplate.spec.priorityClassName" "allowed" $authors.priorityClasses "key" "authors.priorityClasses") | nindent 2 }}
+  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?runtimeClassName" "field" "spec.runner.podTemplate.spec.runtimeClassName" "allowed" $authors.runtimeClasses "key" "authors.runtimeClasses") | nindent 2 }}
+  - expression: {{ printf "variables.pod.?volumes.orValue([]).all(volume, volume.all(type, type == 'name' || %s))" (include "terraform-runner-operator.among" (dict "value" "type" "allowed" $authors.volumeTypes)) | toJson }}
+    message: "spec.runner.podTemplate.spec.volumes: one is of a type that is not among those that are allowed here ({{ join ", " $authors.volumeTypes }}): choose another, or have it added to authors.volumeTypes of the chart"
+    reason: Forbidden
+  {{- if eq $authors.modules "Builtin" }}
+  - expression: "has(object.spec.module.builtin)"
+    message: "spec.module: modules of one's own are not allowed here: name a builtin one, or have authors.modules of the chart set to Any"
+    reason: Forbidden
+  {{- end }}
+  {{- if eq $authors.secrets "Readable" }}
+  - expression: "!variables.secrets || authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()"
+    messageExpression: "'spec: it names Secrets, and ' + request.userInfo.username + ' may not read those of namespace ' + request.namespace + ': ask for a role that allows to get secrets there, or have authors.secrets of the chart set to Any'"
+    reason: Forbidden
+  {{- end }}
+{{- end }}
+
+{{- define "terraform-runner-operator.approvals" -}}
+variables:
+  - name: right
+    expression: "authorizer.group('infra.opr8r').resource('terraformworkspaces').namespace(request.namespace).name(object.metadata.name).check('approve')"
+  - name: approves
+    expression: "object.metadata.?annotations[?'infra.opr8r/approve'].orValue('')"
+  - name: approved
+    expression: "oldObject == null ? '' : oldObject.metadata.?annotations[?'infra.opr8r/approve'].orValue('')"
+  # The less is asked, the higher.
+  - name: levels
+    expression: "{'Manual': 0, 'AutoUnlessDestroy': 1, 'Auto': 2}"
+  - name: level
+    expression: "variables.levels[?object.spec.?approval.orValue('Auto')].orValue(2)"
+  - name: before
+    expression: "oldObject == null ? 2 : variables.levels[?oldObject.spec.?approval.orValue('Auto')].orValue(2)"
+validations:
+  - expression: "variables.approves == '' || variables.approves == variables.approved || variables.right.allowed()"
+    messageExpression: "request.userInfo.username + ' may not approve plans of TerraformWorkspace ' + object.metadata.name + ', which takes the verb approve on terraformworkspaces of infra.opr8r in namespace ' + request.namespace"
+    reason: Forbidden
+  - expression: "variables.level <= variables.before || variables.right.allowed()"
+    messageExpression: "'spec.approval: ' + request.userInfo.username + ' may not have plans of TerraformWorkspace ' + object.metadata.name + ' applied with less approval than before, which takes the verb approve on terraformworkspaces of infra.opr8r in namespace ' + request.namespace"
+    reason: Forbidden
+{{- end }}

@@ -1,0 +1,156 @@
+//! What those who write workspaces may ask for: whoever may write one decides what runs in the pods of its namespace.
+//!
+//! The chart has the API server refuse the rest. It is refused here as well: a policy can be missing, and what was written
+//! before it stays.
+
+use serde_json::Value;
+
+use super::inputs::Problem;
+use crate::api::v1alpha1::TerraformWorkspaceSpec;
+
+/// What authors may ask for. Names are compared as they are, or by what they begin with, where a `*` follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authors {
+    /// Images for Terraform, beside the runner's own.
+    pub images: Vec<String>,
+    /// ServiceAccounts, beside those that are made for workspaces.
+    pub service_accounts: Vec<String>,
+    /// Types of volumes.
+    pub volume_types: Vec<String>,
+    /// Priority classes.
+    pub priority_classes: Vec<String>,
+    /// Runtime classes.
+    pub runtime_classes: Vec<String>,
+    /// Whether they may bring modules of their own.
+    pub own_modules: bool,
+}
+
+impl Default for Authors {
+    /// What the flags say by default: nothing that reaches beyond the pod.
+    fn default() -> Self {
+        let volumes = ["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"];
+        Self {
+            images: Vec::new(),
+            service_accounts: Vec::new(),
+            volume_types: volumes.map(str::to_owned).into(),
+            priority_classes: Vec::new(),
+            runtime_classes: Vec::new(),
+            own_modules: true,
+        }
+    }
+}
+
+impl Authors {
+    /// Whether a spec may ask for what it asks for.
+    ///
+    /// # Errors
+    ///
+    /// What it may not, with the field, and who can change that.
+    pub fn permit(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
+        if !self.own_modules && spec.module.builtin.is_none() {
+            let message = "modules of one's own are not allowed here: name a builtin one, or have authors.modules of the chart set to Any";
+            return Err(Problem::wrong("spec.module", message));
+        }
+        self.permit_pods(spec)
+    }
+
+    /// Whether its pods may be as it asks: those of a destroy, too.
+    ///
+    /// # Errors
+    ///
+    /// What may not, with the field, and who can change that.
+    pub fn permit_pods(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
+        among(spec.engine.image.as_deref(), &self.images, "spec.engine.image", "images")?;
+        let Some(template) = &spec.runner.pod_template else { return Ok(()) };
+        let pod = &template.spec;
+        let field = |name: &str| format!("spec.runner.podTemplate.spec.{name}");
+        let account = pod.service_account_name.as_deref();
+        among(account, &self.service_accounts, &field("serviceAccountName"), "serviceAccounts")?;
+        let priority = pod.priority_class_name.as_deref();
+        among(priority, &self.priority_classes, &field("priorityClassName"), "priorityClasses")?;
+        among(pod.runtime_class_name.as_deref(), &self.runtime_classes, &field("runtimeClassName"), "runtimeClasses")?;
+        for (number, volume) in pod.volumes.iter().enumerate() {
+            let types = volume.as_object().into_iter().flat_map(|volume| volume.keys()).filter(|key| *key != "name");
+            for kind in types.filter(|kind| volume.get(*kind) != Some(&Value::Null)) {
+                among(Some(kind), &self.volume_types, &field(&format!("volumes[{number}]")), "volumeTypes")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether something is among what is allowed.
+fn among(asked: Option<&str>, allowed: &[String], field: &str, key: &str) -> Result<(), Problem> {
+    let Some(asked) = asked else { return Ok(()) };
+    let fits = |allowed: &String| match allowed.strip_suffix('*') {
+        Some(begin) => asked.starts_with(begin),
+        None => asked == allowed,
+    };
+    if allowed.iter().any(fits) {
+        return Ok(());
+    }
+    let cure = format!("leave it out, or have it added to authors.{key} of the chart");
+    Err(Problem::wrong(field, format!("{asked} is not among what is allowed here: {cure}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(engine: &Value, pod: &Value) -> TerraformWorkspaceSpec {
+        let spec = json!({
+            "module": { "inline": { "files": { "main.tf": "" } } }, "engine": engine,
+            "runner": { "podTemplate": { "spec": pod } },
+        });
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn refused(authors: &Authors, engine: &Value, pod: &Value) -> String {
+        authors.permit(&spec(engine, pod)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn by_default_nothing_is_allowed_that_reaches_beyond_the_pod() {
+        let (strict, none) = (Authors::default(), json!({}));
+        let volume = |kind: &str| json!({ "volumes": [{ "name": "a", "emptyDir": {} }, { "name": "b", kind: {} }] });
+        for kind in ["hostPath", "secret", "projected", "csi", "nfs"] {
+            let words = refused(&strict, &none, &volume(kind));
+            let begin = format!("spec.runner.podTemplate.spec.volumes[1]: {kind} is not among what is allowed here");
+            assert!(words.starts_with(&begin) && words.contains("authors.volumeTypes of the chart"), "{words}");
+        }
+        let cases = [
+            ("serviceAccountName", "serviceAccounts"),
+            ("priorityClassName", "priorityClasses"),
+            ("runtimeClassName", "runtimeClasses"),
+        ];
+        for (field, value) in cases {
+            let words = refused(&strict, &none, &json!({ field: "mine" }));
+            assert!(words.starts_with(&format!("spec.runner.podTemplate.spec.{field}: mine is not")), "{words}");
+            assert!(words.contains(&format!("authors.{value} of the chart")), "{words}");
+        }
+        let words = refused(&strict, &json!({ "image": "registry.example.com/tofu:1" }), &none);
+        assert!(words.starts_with("spec.engine.image: registry.example.com/tofu:1 is not"), "{words}");
+        let fine = json!({ "volumes": [{ "name": "bare" }, { "name": "disk", "persistentVolumeClaim": { "claimName": "d" } }] });
+        assert_eq!(strict.permit(&spec(&none, &fine)), Ok(()));
+    }
+
+    #[test]
+    fn what_is_named_is_allowed_and_a_star_stands_for_the_rest() {
+        let authors = Authors {
+            images: vec!["registry.example.com/tofu/*".to_owned(), "tofu:1".to_owned()],
+            service_accounts: vec!["*".to_owned()],
+            own_modules: false,
+            ..Authors::default()
+        };
+        let pod = json!({ "serviceAccountName": "any" });
+        for image in ["registry.example.com/tofu/aws:1", "tofu:1"] {
+            assert_eq!(authors.permit_pods(&spec(&json!({ "image": image }), &pod)), Ok(()), "{image}");
+        }
+        for image in ["registry.example.com/tofu", "tofu:12", "registry.example.com.evil/tofu/a"] {
+            assert!(authors.permit_pods(&spec(&json!({ "image": image }), &pod)).is_err(), "{image}");
+        }
+        assert!(refused(&authors, &json!({}), &pod).starts_with("spec.module: modules of one's own are not allowed"));
+    }
+}

@@ -1,0 +1,244 @@
+//! What those who write workspaces may ask for, and who may approve: by the policies of the chart, and by the operator itself.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use opcore_testing::chart::{as_person, enforce};
+use serde_json::{Value, json};
+use terraform_runner_operator::api::v1alpha1::TerraformWorkspace;
+use terraform_runner_operator::render::OPERATOR;
+
+use crate::stage::{PATIENCE, Stage};
+
+/// A namespace in which the policies of the chart are in force, and nowhere else.
+async fn guarded(stage: &Stage, values: &[&str]) {
+    let watched = format!("watchNamespaces={{{}}}", stage.namespace);
+    enforce(&stage.client, OPERATOR, &stage.namespace, &[&[watched.as_str()], values].concat()).await;
+    // The API server takes a moment to know a policy, each by itself.
+    let outlawed = json!({ "spec": { "engine": { "image": "outlaw" } } });
+    let unapproved = json!({ "metadata": { "annotations": { "infra.opr8r/approve": "outlaw" } } });
+    let nobody = person(stage, "nobody").await;
+    let in_force = async {
+        for change in [outlawed, unapproved] {
+            let is_refused = async || {
+                let answer = write(&nobody, "probe", change.clone(), true).await;
+                answer.is_err_and(|error| error.to_string().contains("denied request"))
+            };
+            while !is_refused().await {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, in_force).await.expect("the policies are in force");
+}
+
+/// Someone who may write workspaces, and nothing else.
+async fn person(stage: &Stage, name: &str) -> Api<TerraformWorkspace> {
+    let verbs = json!(["create", "get", "patch", "update"]);
+    let rule = json!({ "apiGroups": ["infra.opr8r"], "resources": ["terraformworkspaces"], "verbs": verbs });
+    grant(stage, name, "writes", rule).await;
+    let client = Client::try_from(as_person(&stage.config, name)).unwrap();
+    let workspaces = Api::namespaced(client, &stage.namespace);
+    let known = async {
+        while workspaces.get_opt("none").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, known).await.expect("the right is known");
+    workspaces
+}
+
+/// Gives someone a right.
+async fn grant(stage: &Stage, person: &str, what: &str, rule: Value) {
+    let metadata = json!({ "name": format!("{person}-{what}") });
+    let given: Role = serde_json::from_value(json!({ "metadata": metadata, "rules": [rule] })).unwrap();
+    stage.of::<Role>().create(&PostParams::default(), &given).await.unwrap();
+    let binding = json!({
+        "metadata": metadata,
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": metadata["name"] },
+        "subjects": [{ "kind": "User", "name": person, "apiGroup": "rbac.authorization.k8s.io" }],
+    });
+    let binding: RoleBinding = serde_json::from_value(binding).unwrap();
+    stage.of::<RoleBinding>().create(&PostParams::default(), &binding).await.unwrap();
+}
+
+/// Writes a workspace, or changes it.
+async fn write(
+    api: &Api<TerraformWorkspace>,
+    name: &str,
+    change: Value,
+    dry: bool,
+) -> kube::Result<TerraformWorkspace> {
+    let mut workspace = json!({
+        "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace",
+        "metadata": { "name": name, "annotations": {} },
+        "spec": { "module": { "inline": { "files": { "main.tf": "" } } }, "drift": { "action": "Off" } },
+    });
+    for (part, fields) in change.as_object().unwrap() {
+        for (field, value) in fields.as_object().unwrap() {
+            workspace[part][field] = value.clone();
+        }
+    }
+    let params = PatchParams { dry_run: dry, ..PatchParams::apply("author").force() };
+    api.patch(name, &params, &Patch::Apply(&workspace)).await
+}
+
+fn spec(fields: &Value) -> Value {
+    json!({ "spec": fields })
+}
+
+fn pods(fields: &Value) -> Value {
+    spec(&json!({ "runner": { "podTemplate": { "spec": fields } } }))
+}
+
+/// What is refused by a policy, in its words.
+async fn refused(api: &Api<TerraformWorkspace>, name: &str, change: Value) -> String {
+    match write(api, name, change.clone(), true).await {
+        Err(kube::Error::Api(status)) => {
+            assert_eq!(status.code, 403, "{change}: {}", status.message);
+            status.message.split_once("denied request: ").expect("a policy").1.to_owned()
+        }
+        other => panic!("{change}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
+    let stage = Stage::new("authors").await;
+    let author = person(&stage, "author").await;
+    let disk = |kind: &str| pods(&json!({ "volumes": [{ "name": "disk", kind: {} }] }));
+    // What was there before can be annotated, and mended.
+    write(&author, "older", disk("hostPath"), false).await.unwrap();
+    guarded(&stage, &["authors.images={registry.example.com/tofu/*}"]).await;
+    let annotated = json!({ "metadata": { "annotations": { "a": "b" } } });
+    author.patch("older", &PatchParams::default(), &Patch::Merge(&annotated)).await.unwrap();
+    let patch = json!({ "spec": { "approval": "Manual" } });
+    author.patch("older", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap_err();
+    write(&author, "older", json!({}), true).await.unwrap();
+
+    for kind in ["hostPath", "secret", "projected"] {
+        let words = refused(&author, "new", disk(kind)).await;
+        assert!(
+            words.starts_with("spec.runner.podTemplate.spec.volumes: ") && words.contains("authors.volumeTypes"),
+            "{words}"
+        );
+    }
+    let fields = [
+        ("serviceAccountName", "serviceAccounts"),
+        ("priorityClassName", "priorityClasses"),
+        ("runtimeClassName", "runtimeClasses"),
+    ];
+    for (field, value) in fields {
+        let words = refused(&author, "new", pods(&json!({ field: "mine" }))).await;
+        assert!(words.starts_with(&format!("spec.runner.podTemplate.spec.{field}: mine is not among")), "{words}");
+        assert!(words.contains(&format!("authors.{value} of the chart")), "{words}");
+    }
+    let image = |name: &str| spec(&json!({ "engine": { "image": name } }));
+    let words = refused(&author, "new", image("registry.example.com/other:1")).await;
+    assert!(words.starts_with("spec.engine.image: registry.example.com/other:1 is not among"), "{words}");
+    write(&author, "new", image("registry.example.com/tofu/aws:1"), true).await.unwrap();
+    let claim = pods(&json!({ "volumes": [{ "name": "disk", "persistentVolumeClaim": { "claimName": "disk" } }] }));
+    write(&author, "new", claim, true).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_names_a_secret_must_be_allowed_to_read_it() {
+    let stage = Stage::new("readers").await;
+    let author = person(&stage, "author").await;
+    guarded(&stage, &["authors.modules=Builtin"]).await;
+    let module = |more: &Value| {
+        let mut fields = more.clone();
+        fields["module"] = json!({ "builtin": "simple" });
+        spec(&fields)
+    };
+    let words = refused(&author, "new", json!({})).await;
+    assert!(words.starts_with("spec.module: modules of one's own are not allowed here"), "{words}");
+    write(&author, "new", module(&json!({ "variables": { "length": 1 } })), true).await.unwrap();
+    let named = [
+        json!({ "variablesFrom": [{ "secretRef": { "name": "s" } }] }),
+        json!({ "env": [{ "name": "A", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k" } } }] }),
+        json!({ "backend": { "custom": { "type": "s3", "configFrom": { "secretRef": { "name": "s" } } } } }),
+        json!({ "backend": { "managed": { "adopt": { "secretRef": { "name": "s" } } } } }),
+    ];
+    for fields in &named {
+        let words = refused(&author, "new", module(fields)).await;
+        assert!(
+            words.contains("author may not read those of namespace") && words.contains("authors.secrets"),
+            "{words}"
+        );
+    }
+    let rule = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] });
+    grant(&stage, "author", "reads", rule).await;
+    let reads = async {
+        for fields in &named {
+            while write(&author, "new", module(fields), true).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, reads).await.expect("who may read Secrets may name them");
+}
+
+#[tokio::test]
+async fn without_a_policy_the_operator_refuses_all_the_same_and_makes_no_job() {
+    let stage = Stage::new("unguarded").await;
+    let running = stage.start();
+    let volumes =
+        json!({ "podTemplate": { "spec": { "volumes": [{ "name": "node", "hostPath": { "path": "/" } }] } } });
+    stage.write("net", json!({ "runner": volumes })).await;
+    let message = stage.says("net", "InvalidSpec").await;
+    assert!(message.starts_with("spec.runner.podTemplate.spec.volumes[0]: hostPath is not among"), "{message}");
+    assert_eq!(stage.names::<Job>().await, [""; 0]);
+    // Applied without, and then deleted with it: nothing gets a node for a destroy either.
+    stage.write("net", json!({ "runner": {} })).await;
+    let job = stage.ready("net").await.status.unwrap().run.unwrap().job;
+    stage.write("net", json!({ "runner": volumes })).await;
+    stage.says("net", "InvalidSpec").await;
+    stage.workspaces().delete("net", &kube::api::DeleteParams::default()).await.unwrap();
+    let message = stage.says("net", "DestroyBlocked").await;
+    assert!(message.contains("hostPath is not among"), "{message}");
+    assert_eq!(stage.names::<Job>().await, [job]);
+    stage.write("net", json!({ "runner": {} })).await;
+    crate::stage::gone_by_name(&stage, "net").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn approving_takes_a_right_of_its_own() {
+    let stage = Stage::new("approvers").await;
+    let (author, owner) = (person(&stage, "author").await, person(&stage, "owner").await);
+    guarded(&stage, &[]).await;
+    let rule = json!({ "apiGroups": ["infra.opr8r"], "resources": ["terraformworkspaces"], "verbs": ["approve"] });
+    grant(&stage, "owner", "approves", rule).await;
+    let approves = |id: &str| json!({ "metadata": { "annotations": { "infra.opr8r/approve": id } } });
+    write(&author, "net", spec(&json!({ "approval": "Manual" })), false).await.unwrap();
+
+    let annotate = async |api: &Api<TerraformWorkspace>, change: Value| {
+        api.patch("net", &PatchParams::default(), &Patch::Merge(&change)).await
+    };
+    let words = annotate(&author, approves("plan-1")).await.unwrap_err().to_string();
+    let right =
+        "author may not approve plans of TerraformWorkspace net, which takes the verb approve on terraformworkspaces";
+    assert!(words.contains(right), "{words}");
+    for level in ["Auto", "AutoUnlessDestroy"] {
+        let words = annotate(&author, json!({ "spec": { "approval": level } })).await.unwrap_err().to_string();
+        assert!(words.contains("spec.approval: author may not have plans"), "{words}");
+    }
+    // Nor can one who is approved already be written anew.
+    let mut born = spec(&json!({ "approval": "Manual" }));
+    born["metadata"] = approves("plan-1")["metadata"].clone();
+    refused(&author, "born", born).await;
+
+    let can = async {
+        while annotate(&owner, approves("plan-1")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, can).await.expect("who may approve can");
+    // What another approved does not keep anyone from going on, and can be taken back.
+    annotate(&author, json!({ "spec": { "suspend": true } })).await.unwrap();
+    annotate(&author, json!({ "metadata": { "annotations": { "infra.opr8r/approve": null } } })).await.unwrap();
+    annotate(&owner, json!({ "spec": { "approval": "Auto" } })).await.unwrap();
+    annotate(&author, json!({ "spec": { "approval": "Manual" } })).await.unwrap();
+}
