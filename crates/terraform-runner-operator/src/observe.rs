@@ -25,6 +25,8 @@ use crate::render::{self, Adopted, CHUNKS_ANNOTATION, Found, Inputs, PART_LABEL,
 use crate::run::names::Names;
 use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 use crate::store;
+use crate::store::places::Index;
+use crate::store::state::INDEX_KEY;
 
 /// What Kubernetes says where it knows no time.
 const EPOCH: Timestamp = Timestamp::UNIX_EPOCH;
@@ -46,6 +48,8 @@ pub struct Seen {
     pub outputs: Option<OutputValues>,
     /// The Secrets that were made for it.
     pub parts: Vec<PartSeen>,
+    /// The places of the versions of the state that count, where there are more than there should be, and nobody writes.
+    pub kept_places: Option<BTreeSet<usize>>,
     /// The lock of the state, while someone holds it.
     pub lock: Option<LockSeen>,
     /// The Lease that is the lock, held or not.
@@ -121,6 +125,8 @@ pub struct PartSeen {
     pub part: String,
     /// How many chunks there are, where it is one of several.
     pub chunks: usize,
+    /// Its version.
+    pub version: Option<String>,
 }
 
 /// The lock of the state.
@@ -208,6 +214,11 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         }
         None => None,
     };
+    let kept_places = if run.is_some() || deleting || lock.is_some() {
+        None
+    } else {
+        reading.kept_places(&parts, workspace.spec.history.states).await?
+    };
     let sources: BTreeMap<Reference, Found> = sources.into_iter().collect();
     Ok(Seen {
         inputs: render::inputs(&workspace.spec, &sources),
@@ -217,6 +228,7 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         journal,
         outputs,
         parts,
+        kept_places,
         lock,
         lease: lease.as_ref().map(Target::of),
         adopted,
@@ -310,6 +322,21 @@ impl Reading {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let all = secrets.list_metadata(&self.ours()).await?;
         Ok(all.items.iter().map(part_seen).collect())
+    }
+
+    async fn kept_places(&self, parts: &[PartSeen], states: i32) -> Result<Option<BTreeSet<usize>>, Error> {
+        let used: BTreeSet<usize> = parts.iter().filter_map(|part| self.names.place_of(&part.target.name)).collect();
+        if used.len() <= usize::try_from(states).unwrap_or(1).max(1) {
+            return Ok(None);
+        }
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secret = secrets.get_opt(&self.names.state()).await?;
+        let bytes = secret.as_ref().and_then(|secret| secret.data.as_ref()?.get(INDEX_KEY));
+        let index = bytes.and_then(|bytes| serde_json::from_slice::<Index>(&bytes.0).ok());
+        // Last: who began to write after the Secrets were listed holds the lock by now.
+        let is_held = self.lease().await?.is_some_and(|lease| lock_seen(&lease, EPOCH).is_some());
+        let index = index.filter(|index| !is_held && index.current().is_some());
+        Ok(index.map(|index| index.versions.iter().map(|version| version.place).collect()))
     }
 
     async fn report(&self) -> Result<Told, Error> {
@@ -459,6 +486,7 @@ fn part_seen(secret: &PartialObjectMeta<Secret>) -> PartSeen {
         target: Target::dynamic(&resource, secret),
         part: secret.labels().get(PART_LABEL).cloned().unwrap_or_default(),
         chunks: secret.annotations().get(CHUNKS_ANNOTATION).and_then(|count| count.parse().ok()).unwrap_or(1),
+        version: secret.resource_version(),
     }
 }
 

@@ -50,6 +50,7 @@ impl Play {
             journal: None,
             outputs: None,
             parts: Vec::new(),
+            kept_places: None,
             lock: None,
             lease: None,
             adopted: None,
@@ -135,7 +136,7 @@ impl Play {
 
     fn part(&mut self, target: Target, part: String) {
         self.seen.parts.retain(|known| known.target.name != target.name);
-        self.seen.parts.push(PartSeen { target, part, chunks: 1 });
+        self.seen.parts.push(PartSeen { target, part, chunks: 1, version: Some("7".to_owned()) });
     }
 
     /// Passes until nothing is written any more.
