@@ -33,6 +33,8 @@ use crate::render::{
 };
 use crate::run::names::Names;
 use crate::run::report::{Journal, OutputValues, Report};
+use crate::store::places::Index;
+use crate::store::state::INDEX_KEY;
 
 /// What Kubernetes says where it knows no time.
 const EPOCH: Timestamp = Timestamp::UNIX_EPOCH;
@@ -60,6 +62,8 @@ pub struct Seen {
     pub outputs_fault: Option<String>,
     /// The Secrets that were made for it.
     pub parts: Vec<PartSeen>,
+    /// The places of the versions of the state that count, where there are more than there should be, and nobody writes.
+    pub kept_places: Option<BTreeSet<usize>>,
     /// The lock of the state, while someone holds it.
     pub lock: Option<LockSeen>,
     /// The Lease that is the lock, held or not.
@@ -248,6 +252,11 @@ pub(crate) async fn look(
         }
         None => None,
     };
+    let kept_places = if run.is_some() || deleting || lock.is_some() {
+        None
+    } else {
+        reading.kept_places(&parts, workspace.spec.history.states).await?
+    };
     let permitted = settings.permit(&workspace.spec);
     let sources = permitted.and(referred.sources);
     Ok(Seen {
@@ -260,6 +269,7 @@ pub(crate) async fn look(
         outputs: told.outputs,
         outputs_fault: told.outputs_fault,
         parts,
+        kept_places,
         lock,
         lease: lease.as_ref().map(Target::of),
         adopted,
@@ -387,6 +397,21 @@ impl Reading {
         let secrets = self.reader.namespaced::<Secret>(&self.namespace);
         let all = secrets.list_metadata(&self.ours()).await?;
         Ok(all.items.iter().map(part_seen).collect())
+    }
+
+    async fn kept_places(&self, parts: &[PartSeen], states: i32) -> Result<Option<BTreeSet<usize>>, Error> {
+        let used: BTreeSet<usize> = parts.iter().filter_map(|part| self.names.place_of(&part.target.name)).collect();
+        if used.len() <= usize::try_from(states).unwrap_or(1).max(1) {
+            return Ok(None);
+        }
+        let secrets = self.reader.namespaced::<Secret>(&self.namespace);
+        let secret = secrets.get_opt(&self.names.state()).await?;
+        let bytes = secret.as_ref().and_then(|secret| secret.data.as_ref()?.get(INDEX_KEY));
+        let index = bytes.and_then(|bytes| serde_json::from_slice::<Index>(&bytes.0).ok());
+        // Last: who began to write after the Secrets were listed holds the lock by now.
+        let is_held = self.lease().await?.is_some_and(|lease| lock_seen(&lease).is_some());
+        let index = index.filter(|index| !is_held && index.current().is_some());
+        Ok(index.map(|index| index.versions.iter().map(|version| version.place).collect()))
     }
 
     async fn lease(&self) -> Result<Option<Lease>, Error> {

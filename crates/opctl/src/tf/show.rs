@@ -115,6 +115,15 @@ fn facts(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, view
         }
         all.push(Fact { title: "Drift", words, below });
     }
+    if !status.failed_checks.is_empty() {
+        let number = i64::try_from(status.failed_checks.len()).unwrap_or(i64::MAX);
+        let told = status.failed_checks.iter().map(|check| {
+            let place = check.at.as_deref().map(|at| format!("{at}: ")).unwrap_or_default();
+            printable(&format!("{place}{}", check.detail.as_deref().unwrap_or(&check.summary)))
+        });
+        let words = paint.odd(format!("{} of the module failed", count(number, "check")));
+        all.push(Fact { title: "Checks", words, below: told.collect() });
+    }
     if let Some(state) = &status.state {
         let (number, bytes) = (resources(state.resources), size(state.bytes));
         all.push(fact("State", format!("serial {}, {number}, {bytes}, in Secret {}", state.serial, state.secret)));

@@ -121,6 +121,20 @@ fn what_a_plan_forgets_imports_and_moves_is_shown_beside_its_counts() {
 }
 
 #[test]
+fn checks_of_the_module_that_failed_are_shown() {
+    let mut workspace = network(Some(APPLIED));
+    let failed = json!([{
+        "severity": "Warning", "summary": "Check block assertion failed", "detail": "The page is down.", "at": "main.tf:9",
+    }]);
+    workspace.status.as_mut().unwrap().failed_checks = serde_json::from_value(failed).unwrap();
+    let text = page(&workspace);
+    assert!(
+        text.contains("Checks    1 check of the module failed\n            main.tf:9: The page is down."),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_workspace_that_no_operator_has_seen_says_so() {
     let words = "The operator has not looked at it yet: is terraform-runner-operator running?";
     assert_eq!(page(&network(None)), format!("network   Unknown\n{words}"));

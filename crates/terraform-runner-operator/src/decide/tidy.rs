@@ -103,6 +103,15 @@ pub(super) fn leftovers(workspace: &TerraformWorkspace, seen: &Seen, status: &Te
     let is_needed = |name: &str| begins.iter().any(|first| name.starts_with(first.trim_end_matches('0')));
     let inputs = seen.parts.iter().filter(|part| part.part == "inputs" && !is_needed(&part.target.name));
     writes.extend(inputs.map(|part| delete(part.target.clone())));
+    // A version that is written anew goes into a place of its own; the one that it drops holds values for nothing.
+    let counts = |place| seen.kept_places.as_ref().is_none_or(|kept| kept.contains(&place));
+    let dropped =
+        seen.parts.iter().filter(|part| names.place_of(&part.target.name).is_some_and(|place| !counts(place)));
+    writes.extend(dropped.map(|part| {
+        // Whoever writes into it in this moment keeps it.
+        let resource_version = Some(part.version.clone());
+        Write::Delete(Delete { target: part.target.clone(), resource_version, dependants: Dependants::Background })
+    }));
     // A plan holds what it plans in the clear.
     let is_needed = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && !plan.discarded)
         || status.run.as_ref().is_some_and(|run| !run.is_over());

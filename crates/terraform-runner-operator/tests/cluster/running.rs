@@ -8,7 +8,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use opcore_testing::wait::eventually;
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::{TerraformWorkspaceStatus, WorkspacePhase};
+use terraform_runner_operator::render;
 use terraform_runner_operator::slots::Limits;
+use terraform_runner_operator::store::{self, Store};
 
 use crate::stage::Stage;
 
@@ -46,6 +48,39 @@ async fn outputs_are_kept_in_order() {
     )
     .await;
     assert_eq!(stage.names::<Job>().await.len(), 1, "none of this took a run");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn there_are_no_more_versions_of_a_state_than_its_history_says() {
+    let stage = Stage::new("versions").await;
+    let running = stage.start();
+    let spec = |size: i32| json!({ "variables": { "size": size }, "history": { "states": 2 } });
+    let mut workspace = stage.write("net", spec(1)).await;
+    for size in 2..6 {
+        stage.ready("net").await;
+        workspace = stage.write("net", spec(size)).await;
+    }
+    stage.ready("net").await;
+    let names = render::names(&workspace);
+    let is_chunk = |name: &String| names.place_of(name).is_some();
+    let until_tidy = async {
+        loop {
+            let kept: Vec<String> = stage.names::<Secret>().await.into_iter().filter(is_chunk).collect();
+            if kept.len() == 2 {
+                return kept;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let kept = tokio::time::timeout(crate::stage::PATIENCE, until_tidy).await.expect("one of three goes");
+    let store = Store::new(stage.client.clone(), &stage.namespace, names.clone());
+    let index = store::state::see(&store).await.unwrap().index;
+    assert_eq!(index.versions.len(), 2);
+    for version in &index.versions {
+        assert!(kept.contains(&names.state_chunk(version.place, 0)), "{kept:?}");
+        store::state::load(&store, version).await.unwrap();
+    }
     running.stop().await;
 }
 

@@ -1,12 +1,15 @@
 //! What waits for a person, and what is not repeated without one.
 
+use opcore::Write;
 use opcore::act::{Refusal, RefusalReason};
 use opcore::conditions::{STALLED, find, is_true};
+use opcore::plan::Target;
 use serde_json::json;
 
 use super::Play;
 use crate::api::v1alpha1::{Action, ApprovalReason, ChangedResource, Diagnostic, Outcome, Severity, WorkspacePhase};
 use crate::decide::refused;
+use crate::render;
 use crate::run::report::{Report, Stage};
 
 /// The spec is changed in a way that changes no inputs.
@@ -99,6 +102,26 @@ fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
     play = play.with("variables", json!({ "size": 3 }));
     play.settle();
     assert!(!play.run().repeats);
+}
+
+#[test]
+fn a_version_of_the_state_that_was_dropped_goes_unless_someone_writes_it_anew() {
+    let mut play = Play::simple().applied();
+    let names = render::names(&play.workspace);
+    let resource = kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
+    for place in [0, 1, 2] {
+        let namespace = Some("infra".to_owned());
+        let target =
+            Target { resource: resource.clone(), namespace, name: names.state_chunk(place, 0), uid: "s".into() };
+        play.part(target, "kept".to_owned());
+    }
+    play.seen.kept_places = Some([1, 2].into());
+    let decision = play.decide();
+    let deleted = decision.plan.writes().filter_map(|write| match write {
+        Write::Delete(delete) => Some((delete.target.name.clone(), delete.resource_version.clone())),
+        _ => None,
+    });
+    assert_eq!(deleted.collect::<Vec<_>>(), [(names.state_chunk(0, 0), Some("7".to_owned()))]);
 }
 
 #[test]

@@ -55,6 +55,7 @@ impl Play {
             outputs: None,
             outputs_fault: None,
             parts: Vec::new(),
+            kept_places: None,
             lock: None,
             lease: None,
             adopted: None,
@@ -142,7 +143,7 @@ impl Play {
 
     fn part(&mut self, target: Target, part: String) {
         self.seen.parts.retain(|known| known.target.name != target.name);
-        self.seen.parts.push(PartSeen { target, part, chunks: 1, version: "1".to_owned() });
+        self.seen.parts.push(PartSeen { target, part, chunks: 1, version: "7".to_owned() });
     }
 
     /// Passes until nothing is written any more.
