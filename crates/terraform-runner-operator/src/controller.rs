@@ -10,16 +10,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
-use opcore::act::{Done, Outcome};
+use opcore::act::{Attempt, Done, Outcome};
 use opcore::controller::{Wakes, Watches};
 use opcore::metrics::Metrics;
 use opcore::ownership::{OPERATOR_LABEL, OWNER_ANNOTATION};
 use opcore::queue::Key;
-use opcore::{Context, Decision, Error, Operator, lock};
+use opcore::{Admission, Context, DecisionOf, Error, ObjectId, Operator, lock};
 use tokio::sync::OnceCell;
 
-use crate::api::v1alpha1::{Action, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
-use crate::decide::{class, decide, refused, wants_turn};
+use crate::api::v1alpha1::{Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
+use crate::decide::{Turn, keep_applied, refused, tear_down};
 use crate::measures::Measures;
 use crate::observe::{self, Seen};
 use crate::render::{self, OPERATOR, Settings, Source};
@@ -164,6 +164,9 @@ impl Workspaces {
 impl Operator for Workspaces {
     type Object = TerraformWorkspace;
     type Seen = Seen;
+    type Claims = Turn;
+
+    const FINALIZER: &'static str = FINALIZER;
 
     fn watches(&self, watches: &mut Watches<TerraformWorkspace>) {
         let _ = self.wakes.set(watches.wakes());
@@ -183,7 +186,6 @@ impl Operator for Workspaces {
     }
 
     async fn observe(&self, workspace: &TerraformWorkspace, context: &Context) -> Result<Seen, Error> {
-        self.recovered.get_or_try_init(|| self.recover(context)).await?;
         let key = Key::of(workspace);
         let adopted = workspace.spec.backend.adopted().map(|name| (Source::Secret, name.to_owned()));
         let sources = render::references(&workspace.spec).into_iter().chain(adopted);
@@ -209,34 +211,58 @@ impl Operator for Workspaces {
                 seen = observe::look(workspace, context.client(), now).await?;
             }
         }
-        if let Some(class) = wants_turn(workspace, &seen, now) {
-            if workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| !run.is_over()) {
-                // That run is over by now: who has waited longer for a turn comes first.
-                self.release(&key);
-            }
-            seen.turn = self.slots.take(&key, class);
-        }
         Ok(seen)
     }
 
-    fn decide(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> Decision<TerraformWorkspace> {
-        decide(workspace, seen, &self.settings, now)
+    fn decide(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
+        keep_applied(workspace, seen, &self.settings, now)
     }
 
-    /// A turn is kept as long as a run is under way, or waited for.
+    fn tear_down(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
+        tear_down(workspace, seen, &self.settings, now)
+    }
+
+    async fn admit(
+        &self,
+        workspace: &TerraformWorkspace,
+        turn: Turn,
+        seen: &mut Seen,
+        context: &Context,
+        _: Timestamp,
+    ) -> Result<Admission, Error> {
+        self.recovered.get_or_try_init(|| self.recover(context)).await?;
+        let key = Key::of(workspace);
+        match turn {
+            Turn::None => self.release(&key),
+            Turn::Keep(class) => self.slots.hold(&key, class),
+            Turn::Await => {}
+            Turn::Take(class) => {
+                if workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| !run.is_over()) {
+                    // That run is over by now: who has waited longer for a turn comes first.
+                    self.release(&key);
+                }
+                seen.turn = self.slots.take(&key, class);
+                if !seen.turn {
+                    return Ok(Admission::DecideAnew);
+                }
+            }
+        }
+        Ok(Admission::Granted)
+    }
+
+    /// A turn is kept as long as a run is under way.
     fn conclude(
         &self,
         workspace: &TerraformWorkspace,
         status: &mut TerraformWorkspaceStatus,
-        done: &Done,
+        done: &Done<'_>,
         now: Timestamp,
     ) {
         let key = Key::of(workspace);
         let number = |status: Option<&TerraformWorkspaceStatus>| Some(status?.run.as_ref()?.number);
         let begins = number(Some(status)) != number(workspace.status.as_ref());
         // No run needs the Secret with the outputs.
-        let outputs =
-            format!("Secret {}/{}", workspace.namespace().unwrap_or_default(), render::outputs_name(workspace));
+        let outputs = ObjectId::named::<Secret>(key.namespace.as_deref(), &render::outputs_name(workspace));
         let refusal = done.refusals().find(|refusal| refusal.object != outputs);
         if done.failure.is_some() || (begins && refusal.is_some()) {
             // What a run needs was not written: it has not begun.
@@ -244,14 +270,16 @@ impl Operator for Workspaces {
         } else if let Some(refusal) = refusal.filter(|_| !has_job(status, done)) {
             refused(status, refusal, now);
         }
-        if let Some(measures) = &self.measures {
-            measures.show(&key, workspace.status.as_ref(), status, now);
+        if status.run.as_ref().is_none_or(Run::is_over) {
+            for next in self.slots.give_back(&key) {
+                self.wake(&next);
+            }
         }
-        let waits = status.conditions.iter().any(|condition| condition.reason == "WaitingForTurn");
-        match status.run.as_ref().filter(|run| !run.is_over()) {
-            Some(run) => self.slots.hold(&key, class(run.action)),
-            None if waits => {}
-            None => self.release(&key),
+    }
+
+    fn published(&self, workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, now: Timestamp) {
+        if let Some(measures) = &self.measures {
+            measures.show(&Key::of(workspace), workspace.status.as_ref(), status, now);
         }
     }
 
@@ -266,15 +294,13 @@ impl Operator for Workspaces {
 }
 
 /// Whether the Job of the run is known to exist, if only since now.
-fn has_job(status: &TerraformWorkspaceStatus, done: &Done) -> bool {
+fn has_job(status: &TerraformWorkspaceStatus, done: &Done<'_>) -> bool {
     let Some(run) = &status.run else { return false };
-    let made = |outcome: &Outcome| match outcome {
-        Outcome::Applied { object, .. } => {
-            object.name_any() == run.job && object.types.as_ref().is_some_and(|t| t.kind == "Job")
-        }
-        _ => false,
+    let made = |attempt: &Attempt<'_>| {
+        let is_job = |id: ObjectId| id.name == run.job && id.kind.kind == Job::kind(&());
+        matches!(attempt.outcome, Outcome::Applied { .. }) && attempt.write.object().is_some_and(is_job)
     };
-    run.job_uid.is_some() || done.outcomes.iter().any(made)
+    run.job_uid.is_some() || done.attempts.iter().any(made)
 }
 
 /// The workspace that something was made for.

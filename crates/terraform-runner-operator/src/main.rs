@@ -27,6 +27,9 @@ struct RunFlags {
     max_checks: u16,
 }
 
+#[global_allocator]
+static ALLOCATOR: opcore::Allocator = opcore::Allocator;
+
 fn main() -> std::process::ExitCode {
     opcore::runtime::run_with(opcore::build_info!(), |context, flags: RunFlags| async move {
         let settings = Settings { image: flags.runner_image, pull_policy: flags.runner_pull_policy };

@@ -58,7 +58,7 @@ pub struct Seen {
     pub circle: Option<String>,
     /// Workspaces that depend on it.
     pub dependants: Vec<String>,
-    /// Whether it is its turn to run.
+    /// Whether it may be its turn to run: true until a turn was refused.
     pub turn: bool,
 }
 
@@ -223,7 +223,7 @@ pub(crate) async fn look(workspace: &TerraformWorkspace, client: &Client, now: T
         waits_for: dependencies.waits_for,
         circle: dependencies.circle,
         dependants: dependencies.dependants,
-        turn: false,
+        turn: true,
     })
 }
 

@@ -79,6 +79,13 @@ impl Slots {
         if had || ledger.waiting.len() != waited { ledger.next(self.limits) } else { Vec::new() }
     }
 
+    /// What this workspace did with its turn is over. A place in the queue is kept. Answers whose turn it is now.
+    pub fn give_back(&self, key: &Key) -> Vec<Key> {
+        let mut ledger = self.lock();
+        let had = ledger.running.remove(key) | ledger.checking.remove(key);
+        if had { ledger.next(self.limits) } else { Vec::new() }
+    }
+
     /// How many have a turn, and how many wait for one.
     pub fn count(&self, class: Class) -> (usize, usize) {
         let ledger = self.lock();
