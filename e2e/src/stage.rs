@@ -207,6 +207,11 @@ impl Stage {
         Ok(release)
     }
 
+    /// Where the node has `/srv`, for files that pods reach by a `hostPath`; a cluster that is no sandbox has no such place.
+    pub fn srv(&self) -> Option<PathBuf> {
+        self.sandbox.srv()
+    }
+
     /// A client with the rights of a ServiceAccount, by a token of its own.
     pub async fn client_of(&self, namespace: &str, account: &str) -> anyhow::Result<Client> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);

@@ -183,7 +183,7 @@ async fn pods_run_on_it_as_on_any_node() -> anyhow::Result<()> {
 /// node has for itself. A volume that is claimed together with its pod is bound at once.
 async fn files_are_exchanged_below_srv(sandbox: &Sandbox) -> anyhow::Result<()> {
     let srv = sandbox.srv().context("a node has it")?;
-    ensure!(srv.starts_with(std::env::temp_dir()), "{}", srv.display());
+    ensure!(srv.starts_with(std::path::absolute(std::env::temp_dir())?), "{}", srv.display());
     let ours = srv.join("exchange");
     fs::create_dir(&ours)?;
     fs::set_permissions(&ours, fs::Permissions::from_mode(0o777))?;
