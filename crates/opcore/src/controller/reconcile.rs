@@ -149,18 +149,16 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     }
     operator.conclude(&object, &mut status, &done, context.now());
     let refusal = done.refusal();
-    if let Some(refusal) = refusal {
+    if let Some(refusal) = refusal.filter(|refusal| is_refusal_told(shared, key, refusal)) {
         let forbidden = refusal.reason == RefusalReason::Forbidden;
         let cure = forbidden.then(|| operator.cure(&object, refusal)).flatten();
         summary_of(refusal, cure.as_deref()).write(&mut status, object.meta().generation, context.now());
-    } else if let Some(failure) = &done.failure {
-        if is_told(shared, key, failure) {
-            summary_of_failure(failure).write(&mut status, object.meta().generation, context.now());
-        } else {
-            // It may pass by itself. Until then the whole stands where it stood: what was decided of it counts on the write.
-            *status.conditions_mut() = conditions_before.to_vec();
-            status.set_observed_generation(object.status().and_then(Conditions::observed_generation));
-        }
+    } else if let Some(failure) = done.failure.as_ref().filter(|failure| is_told(shared, key, failure)) {
+        summary_of_failure(failure).write(&mut status, object.meta().generation, context.now());
+    } else if refusal.is_some() || done.failure.is_some() {
+        // It may pass by itself. Until then the whole stands where it stood: what was decided of it counts on the write.
+        *status.conditions_mut() = conditions_before.to_vec();
+        status.set_observed_generation(object.status().and_then(Conditions::observed_generation));
     }
     // What was decided and then refused has turned to and fro; only what differs in the end is a transition.
     conditions::keep_times(conditions_before, status.conditions_mut());
@@ -255,6 +253,11 @@ fn is_told<O: Operator>(shared: &Shared<O>, key: &Key, failure: &Error) -> bool 
         _ => TELLING_FAILURES,
     };
     shared.backoff().failures(key) + 1 >= telling
+}
+
+/// Whether a write that was refused is to be put into the status: what is forbidden may be so for a moment only.
+fn is_refusal_told<O: Operator>(shared: &Shared<O>, key: &Key, refusal: &Refusal) -> bool {
+    refusal.reason != RefusalReason::Forbidden || shared.backoff().failures(key) + 1 >= TELLING_REFUSALS
 }
 
 fn summary_of_failure(failure: &Error) -> Summary {

@@ -1,13 +1,19 @@
 //! Waves that fail, are late, and are tried again.
 
+use std::pin::pin;
+
+use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
+use opcore_testing::proxy::{Fate, Passed, Proxy};
+use sandbox::{Options, Sandbox};
 use serde_json::json;
 use wave_orchestrator::api::v1alpha1::{RETRY_ANNOTATION, SKIP_ANNOTATION, WavePhase};
 
-use crate::stage::{Stage, eventually, map, words};
+use crate::stage::{Stage, eventually, is_ready, map, start, words};
 
 /// A Deployment that someone else made. Without a node it is ready only with no replicas.
 async fn deployment(stage: &Stage, name: &str) -> Api<Deployment> {
@@ -144,4 +150,50 @@ async fn a_wave_that_fails_is_taken_back_to_what_it_was_when_it_was_last_ready()
         text.is_some_and(|text| text.contains("\"version\":\"2\""))
     };
     eventually(&secrets, &kept, "kept anew", kept_two).await;
+}
+
+#[tokio::test]
+async fn a_write_that_is_forbidden_for_a_moment_is_not_told_as_if_someone_had_to_act() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let stage = Stage::on(&sandbox, "moment").await;
+    let proxy = Proxy::start(stage.client.clone()).await.unwrap();
+    // An API server that starts, or has not heard of a new grant yet.
+    let refusals = |mut left: usize| {
+        move |passed: &Passed| {
+            if passed.writes() && passed.path.contains("/configmaps/") && left > 0 {
+                left -= 1;
+                return Fate::Answer(403);
+            }
+            Fate::Pass
+        }
+    };
+    proxy.rule(refusals(2));
+    let running = start(proxy.config());
+    // Whatever is published until it is ready.
+    let told = {
+        let plans = stage.plans();
+        tokio::spawn(async move {
+            let mut told = Vec::new();
+            let mut seen = pin!(watcher(plans, watcher::Config::default()).default_backoff().applied_objects());
+            while let Some(seen) = seen.next().await {
+                let Ok(plan) = seen else { continue };
+                if is_ready(&plan) {
+                    break;
+                }
+                if plan.status.as_ref().is_some_and(|status| !status.conditions.is_empty()) {
+                    told.push(words(&plan).0);
+                }
+            }
+            told
+        })
+    };
+    stage.plan(&format!("waves: [{{name: one, members: [{}]}}]", map("a"))).await;
+    stage.ready().await;
+    let told = told.await.unwrap();
+    assert!(!told.contains(&"Forbidden".to_owned()), "{told:?}");
+    // What stays forbidden is told.
+    proxy.rule(refusals(usize::MAX));
+    stage.plan(&format!("waves: [{{name: one, members: [{}]}}]", map("b"))).await;
+    stage.until("one that says that it is forbidden", |plan| words(plan).0 == "Forbidden").await;
+    running.stop().await;
 }
