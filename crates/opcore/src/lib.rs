@@ -57,6 +57,7 @@ pub mod readiness;
 pub mod runtime;
 mod server;
 pub mod slots;
+#[allow(clippy::disallowed_methods, reason = "when to look again, and that a watch is in trouble")]
 pub mod watch;
 
 pub use controller::Context;

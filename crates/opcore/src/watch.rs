@@ -108,7 +108,7 @@ impl Scope {
 pub(crate) type Object = Lean<Unmanaged>;
 
 /// The changes of whole objects. What is nested too deep to be read is null in them.
-pub fn objects(
+pub(crate) fn objects(
     client: &Client,
     scope: &Scope,
     metrics: &Metrics,
@@ -128,7 +128,7 @@ pub(crate) fn lean_objects(
 
 /// The changes of objects of which only the metadata matters, without their managed fields: a fraction of the memory and
 /// the traffic.
-pub fn metadata(
+pub(crate) fn metadata(
     client: &Client,
     scope: &Scope,
     metrics: &Metrics,

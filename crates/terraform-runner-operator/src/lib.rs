@@ -17,6 +17,8 @@
 //! | how things too large for one Secret are kept | [`store`] |
 //! | kinds with a spec of their own over a built-in module | [`typed`] |
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod api;
 pub mod controller;
 pub mod decide;
@@ -24,7 +26,9 @@ pub mod measures;
 pub mod observe;
 pub mod render;
 pub mod run;
+#[allow(clippy::disallowed_methods, reason = "it runs in a pod, where it waits for programs and clocks")]
 pub mod runner;
 pub mod slots;
+#[allow(clippy::disallowed_methods, reason = "it runs in a pod, and is what keeps states and reports")]
 pub mod store;
 pub mod typed;

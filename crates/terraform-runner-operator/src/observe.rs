@@ -416,7 +416,7 @@ impl Reading {
 
     async fn lease(&self) -> Result<Option<Lease>, Error> {
         let leases = self.reader.namespaced::<Lease>(&self.namespace);
-        Ok(leases.get_opt(&self.names.lease()).await?)
+        leases.get_opt(&self.names.lease()).await
     }
 
     async fn dependencies(&self, workspace: &TerraformWorkspace) -> Result<Dependencies, Error> {

@@ -14,6 +14,8 @@
 //! | what is measured | [`measures`] |
 //! | how it is put together | [`controller`] |
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod admit;
 pub mod api;
 pub mod controller;

@@ -114,7 +114,7 @@ impl Context {
     }
 
     /// The client of the controller itself.
-    pub fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.0.client
     }
 

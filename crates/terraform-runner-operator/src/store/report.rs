@@ -130,6 +130,8 @@ async fn old(store: &Store, name: &str) -> Result<Option<ByteString>, StoreError
 
 fn too_large(report: &mut Report, why: &str) {
     report.outcome = Outcome::Failed;
+    // They are as large the next time.
+    report.lasting = true;
     let detail =
         format!("All outputs together: {why}. What was applied stays applied. Make the outputs of the module smaller.");
     let summary = "The outputs are too large".to_owned();
