@@ -107,6 +107,8 @@ spec:
   value: {{ $values.log.format | quote }}
 - name: OPCORE_CONCURRENCY
   value: {{ int $values.concurrency | quote }}
+- name: OPCORE_OWNERSHIP_CONTRACT
+  value: {{ $values.ownershipContract | quote }}
 - name: OPCORE_LEADER_ELECT
   value: {{ $values.leaderElection.enabled | quote }}
 {{- if $values.leaderElection.enabled }}

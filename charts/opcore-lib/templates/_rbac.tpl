@@ -6,7 +6,7 @@ What the operator may do. Its chart says so in files/rbac.yaml, which may use te
     release: []      in the namespace of the release only
 
 Whoever watches some namespaces gets a Role in each of them; whoever watches all gets a ClusterRole. What every operator
-needs is added here: Events about its objects, and its lease.
+needs is added here: Events about its objects, its lease, and the ownership contract.
 */}}
 {{- define "opcore-lib.rbac" -}}
 {{- if .root.Values.rbac.create }}
@@ -15,7 +15,12 @@ needs is added here: Events about its objects, and its lease.
 {{- $rules := include "opcore-lib.file" (dict "root" .root "path" "files/rbac.yaml" "template" true) | fromYaml }}
 {{- include "opcore-lib.keys" (dict "content" $rules "known" (list "namespaced" "cluster" "release") "where" "files/rbac.yaml") }}
 {{- $events := list (dict "apiGroups" (list "events.k8s.io") "resources" (list "events") "verbs" (list "create" "patch")) }}
+{{- /* Nothing is written before it is known whether an ownership contract is in force. */}}
+{{- $contracts := dict "apiGroups" (list "opcore.dev") "resources" (list "ownershipcontracts") "verbs" (list "list" "watch") }}
 {{- $everywhere := $rules.cluster | default list }}
+{{- if .root.Values.ownershipContract }}
+{{- $everywhere = append $everywhere $contracts }}
+{{- end }}
 {{- $watched := concat ($rules.namespaced | default list) $events }}
 {{- $own := $rules.release | default list }}
 {{- if .root.Values.leaderElection.enabled }}

@@ -8,6 +8,7 @@ use opcore::controller::{Limits, Parts};
 use opcore::election::Leadership;
 use opcore::health::Health;
 use opcore::metrics::Metrics;
+use opcore::ownership::InForce;
 use opcore::{Context, Operator};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -124,6 +125,20 @@ pub fn context(
     context_of(operator, shield.client(config).unwrap(), metrics, namespaces, settings.limits, stopping)
 }
 
+/// What is given to someone who only writes, where there is no ownership contract.
+pub fn without_contract(operator: &str, client: Client) -> Context {
+    Context::new(Parts {
+        client,
+        operator: operator.to_owned(),
+        namespaces: Vec::new(),
+        limits: Limits::default(),
+        metrics: Metrics::new(opcore::build_info!()).unwrap(),
+        health: Health::default(),
+        contract: InForce::Absent,
+        stopping: watch::channel(false).1,
+    })
+}
+
 fn context_of(
     operator: &str,
     client: Client,
@@ -139,6 +154,7 @@ fn context_of(
         limits,
         metrics,
         health: Health::default(),
+        contract: InForce::default(),
         stopping,
     })
 }

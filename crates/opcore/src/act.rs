@@ -18,6 +18,7 @@ mod fields;
 mod root;
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, stream};
 use kube::api::{ApiResource, DynamicObject};
@@ -25,6 +26,7 @@ use kube::core::ResourceExt;
 use kube::{Api, Client};
 
 use crate::error::Error;
+use crate::object::ObjectId;
 use crate::ownership::contract::Contract;
 use crate::ownership::{Claimant, Verdict};
 use crate::plan::{Plan, Target, Write};
@@ -34,18 +36,22 @@ pub use root::Root;
 
 /// Writes of one stage that are under way at a time.
 const AT_ONCE: usize = 8;
+/// A resourceVersion that no object has: that of an empty store. A write that names it creates, or is refused as a
+/// conflict; Kubernetes has no other precondition for "not there". Whoever was faster, be it a new leader or another tool,
+/// is judged.
+pub const NO_VERSION: &str = "1";
 /// How often an object that keeps changing is judged anew before the next reconcile has to.
 const JUDGED_AT_MOST: usize = 3;
 
-/// Who acts: a client, on whose behalf, under which contract.
+/// Who acts: a client, on whose behalf, under which contract. Only a [`Context`](crate::Context) makes one.
 #[derive(Clone)]
 pub struct Actor<'a> {
     /// The client; deadlines and the leadership check are its own.
-    pub client: &'a Client,
+    client: &'a Client,
     /// On whose behalf. The operator's name is the field manager.
-    pub claimant: &'a Claimant,
+    claimant: &'a Claimant,
     /// The contract in force, if there is one.
-    pub contract: Option<&'a Contract>,
+    contract: Option<Arc<Contract>>,
 }
 
 /// What came of one write.
@@ -87,8 +93,8 @@ impl fmt::Debug for Outcome {
 /// A write that was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The object that was not written, `Kind namespace/name`.
-    pub object: String,
+    /// The object that was not written.
+    pub object: ObjectId,
     /// Why, as a CamelCase fact.
     pub reason: RefusalReason,
     /// A sentence that names the object and the cure.
@@ -129,11 +135,30 @@ impl RefusalReason {
     }
 }
 
+/// A write that was tried, and what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt<'a> {
+    /// The write.
+    pub write: &'a Write,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+impl Attempt<'_> {
+    /// Why it was refused, if it was.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match &self.outcome {
+            Outcome::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
 /// What came of a plan.
 #[derive(Debug, Default)]
-pub struct Done {
-    /// One outcome per write that was tried; in a stage, those on the object being reconciled come first.
-    pub outcomes: Vec<Outcome>,
+pub struct Done<'a> {
+    /// The writes that were tried; in a stage, those on the object being reconciled come first.
+    pub attempts: Vec<Attempt<'a>>,
     /// Whether the object being reconciled turned out to be gone.
     pub gone: bool,
     /// Whether nothing holds the object being reconciled any more.
@@ -143,7 +168,7 @@ pub struct Done {
     pub failure: Option<Error>,
 }
 
-impl Done {
+impl Done<'_> {
     /// Everything that was done, unless something failed.
     ///
     /// # Errors
@@ -163,17 +188,14 @@ impl Done {
 
     /// The writes that were refused, all of them of one stage.
     pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
-        self.outcomes.iter().filter_map(|outcome| match outcome {
-            Outcome::Refused(refusal) => Some(refusal),
-            _ => None,
-        })
+        self.attempts.iter().filter_map(Attempt::refusal)
     }
 }
 
 /// Does what the plan says, stage by stage, up to the first stage in which something is refused or fails.
 ///
 /// Whatever happens, `root` then has the version that the object being reconciled has, as far as this process knows.
-pub async fn run(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &Plan) -> Done {
+pub async fn run<'a>(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &'a Plan) -> Done<'a> {
     let mut done = Done::default();
     for stage in plan.stages() {
         let (of_root, of_others): (Vec<_>, Vec<_>) =
@@ -187,7 +209,7 @@ pub async fn run(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &Plan) ->
                 Ok(outcome) => {
                     done.gone |= outcome == Outcome::Gone;
                     done.released |= outcome == Outcome::Changed && root.as_ref().is_some_and(|root| root.is_free());
-                    done.outcomes.push(outcome);
+                    done.attempts.push(Attempt { write, outcome });
                 }
                 Err(failure) => {
                     done.failure = Some(failure);
@@ -199,11 +221,12 @@ pub async fn run(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &Plan) ->
             // Nothing may be made for an object that is gone: nobody would ever take it down.
             break;
         }
-        let writes: Vec<_> = of_others.into_iter().map(|write| actor.write(write).boxed()).collect();
+        let tried = |write: &'a Write| async move { (write, actor.write(write).await) }.boxed();
+        let writes: Vec<_> = of_others.into_iter().map(tried).collect();
         let mut outcomes = stream::iter(writes).buffered(AT_ONCE);
-        while let Some(outcome) = outcomes.next().await {
+        while let Some((write, outcome)) = outcomes.next().await {
             match outcome {
-                Ok(outcome) => done.outcomes.push(outcome),
+                Ok(outcome) => done.attempts.push(Attempt { write, outcome }),
                 Err(failure) => {
                     let answers = failure.was_answered();
                     done.failure.get_or_insert(failure);
@@ -219,6 +242,12 @@ pub async fn run(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &Plan) ->
         }
     }
     done
+}
+
+impl<'a> Actor<'a> {
+    pub(crate) fn new(client: &'a Client, claimant: &'a Claimant, contract: Option<Arc<Contract>>) -> Self {
+        Self { client, claimant, contract }
+    }
 }
 
 impl Actor<'_> {
@@ -244,7 +273,7 @@ impl Actor<'_> {
 
     fn judge(&self, resource: &ApiResource, live: &DynamicObject) -> Verdict {
         let subject = crate::ownership::Subject { group: &resource.group, kind: &resource.kind, meta: &live.metadata };
-        crate::ownership::judge(subject, self.claimant, self.contract)
+        crate::ownership::judge(subject, self.claimant, self.contract.as_deref())
     }
 
     fn api(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -269,7 +298,7 @@ impl Actor<'_> {
 }
 
 /// Sorts an answer of the API server into what a status should say and what is worth another try.
-fn refused(object: &str, error: impl Into<Error>) -> Result<Outcome, Error> {
+fn refused(object: &ObjectId, error: impl Into<Error>) -> Result<Outcome, Error> {
     let error = error.into();
     let Error::Api(kube::Error::Api(status)) = &error else { return Err(error) };
     let reason = match status.code {
@@ -284,7 +313,7 @@ fn refused(object: &str, error: impl Into<Error>) -> Result<Outcome, Error> {
         }
         403 => RefusalReason::Forbidden,
         404 | 405 => RefusalReason::NotServed,
-        409 => return Err(Error::Stale(object.to_owned())),
+        409 => return Err(Error::Stale(object.to_string())),
         _ => return Err(error),
     };
     let cure = match reason {
@@ -294,7 +323,7 @@ fn refused(object: &str, error: impl Into<Error>) -> Result<Outcome, Error> {
     };
     let said = error.to_string();
     let message = format!("{object} was refused: {}.{cure}", said.trim_end_matches('.'));
-    Ok(Outcome::Refused(Refusal { object: object.to_owned(), reason, message }))
+    Ok(Outcome::Refused(Refusal { object: object.clone(), reason, message }))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::api::{ApiResource, ListParams};
 use kube::{Api, Client, ResourceExt};
 
-use crate::act::{self, Actor, Done};
+use crate::act::{self, Refusal};
 use crate::backoff::Backoff;
 use crate::controller::Context;
 use crate::error::Error;
@@ -223,7 +223,6 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
     let plans = policies.iter().map(|policy| policy.writes().map(Plan::from_iter)).collect::<Result<Vec<_>, _>>();
     let plans = plans.map_err(|error| Error::Bug(format!("a policy that is no JSON: {error}")))?;
     let claimant = Claimant { operator: context.operator().to_owned(), owner: None };
-    let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
     let labels = format!("{OPERATOR_LABEL}={},!{OWNER_LABEL}", context.operator());
     let changes = |resource: ApiResource| {
         let scope = Scope { resource, namespace: None, labels: Some(labels.clone()), lives: context.limits().watch };
@@ -236,15 +235,19 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
     )
     .ready_chunks(1024);
     let mut backoff = Backoff::default();
-    let stopping = context.stopping();
-    tokio::pin!(stopping);
+    let (stopping, contract) = (context.stopping(), context.follow_contract());
+    tokio::pin!(stopping, contract);
+    tokio::select! {
+        () = &mut stopping => return Ok(()),
+        () = &mut contract => {}
+        () = context.contract_asked() => {}
+    }
     loop {
         let mut all_kept = true;
         for plan in &plans {
-            all_kept &= is_done(act::run(&actor, None, plan).await.whole());
+            all_kept &= is_done(run(context, &claimant, plan).await);
         }
-        let dropped =
-            async { act::run(&actor, None, &dropped(context.client(), &labels, policies).await?).await.whole() };
+        let dropped = async { run(context, &claimant, &dropped(context.client(), &labels, policies).await?).await };
         all_kept &= is_done(dropped.await);
         let retry = if all_kept { None } else { Some(backoff.failed(&())) };
         if retry.is_none() {
@@ -252,25 +255,26 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
         }
         tokio::select! {
             () = &mut stopping => return Ok(()),
+            () = &mut contract => {}
             Some(_) = changes.next() => {}
             () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
         }
     }
 }
 
-fn is_done(done: Result<Done, Error>) -> bool {
-    match done {
-        Ok(done) => match done.refusal() {
-            None => true,
-            Some(refusal) => {
-                tracing::warn!(
-                    reason = refusal.reason.as_str(),
-                    "a policy is not as it should be: {}",
-                    refusal.message
-                );
-                false
-            }
-        },
+/// Answers what was refused, if anything was.
+async fn run(context: &Context, claimant: &Claimant, plan: &Plan) -> Result<Option<Refusal>, Error> {
+    let done = act::run(&context.actor(claimant)?, None, plan).await.whole()?;
+    Ok(done.refusal().cloned())
+}
+
+fn is_done(refused: Result<Option<Refusal>, Error>) -> bool {
+    match refused {
+        Ok(None) => true,
+        Ok(Some(refusal)) => {
+            tracing::warn!(reason = refusal.reason.as_str(), "a policy is not as it should be: {}", refusal.message);
+            false
+        }
         Err(error) => {
             tracing::warn!(%error, "a policy could not be checked; trying again");
             false

@@ -11,9 +11,11 @@
 
 mod context;
 mod reconcile;
+mod relations;
 mod watches;
 
 pub use context::{Context, Limits, Parts};
+pub use relations::Relations;
 pub use watches::Watches;
 
 use std::collections::{HashMap, HashSet};
@@ -40,8 +42,18 @@ pub struct Wakes {
 }
 
 impl Wakes {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { queue: Arc::default(), changed: Arc::new(Notify::new()) }
+    }
+
+    /// The objects that were woken since, in the order of their names.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> Vec<Key> {
+        let mut queue = self.queue();
+        let mut taken: Vec<Key> = std::iter::from_fn(|| queue.start(Instant::now())).collect();
+        taken.iter().for_each(|key| queue.finish(key, None));
+        taken.sort();
+        taken
     }
 
     /// Have this object looked at.
@@ -87,6 +99,8 @@ struct Shared<O: Operator> {
     backoff: Mutex<Backoff<Key>>,
     /// The version of each object that this process wrote last and has not yet seen come back.
     written: Mutex<HashMap<Key, String>>,
+    /// What objects of this kind are to each other and to what they name.
+    related: watches::Relating<O::Object>,
     /// The objects whose last appointment was in the past.
     hurried: Mutex<HashSet<Key>>,
 }
@@ -117,12 +131,19 @@ pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<()
         cache: Cache::default(),
         backoff: Mutex::default(),
         written: Mutex::default(),
+        related: watches::Relating::default(),
         hurried: Mutex::default(),
     });
     let mut watching = watches::start(&shared);
+    watching.spawn(context.follow_contract());
     let mut workers = JoinSet::new();
     let stopping = context.stopping();
     tokio::pin!(stopping);
+    // What is decided before would only be refused.
+    tokio::select! {
+        () = context.contract_asked() => {}
+        () = &mut stopping => return Ok(()),
+    }
     let ended = loop {
         let due = start_workers(&shared, &mut workers);
         tokio::select! {

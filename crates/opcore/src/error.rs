@@ -26,6 +26,9 @@ pub enum Error {
     /// A fault of this program: it panicked, or broke one of its own rules.
     #[error("a fault in this program: {0}")]
     Bug(String),
+    /// It is not known whether a contract is in force, and which.
+    #[error("nothing is written until the ownership contract is known: {0}")]
+    Contract(String),
     /// Something outside the API server failed: a registry, a repository, a program.
     #[error("{0}")]
     Outside(String),
@@ -70,7 +73,7 @@ impl Error {
             Self::Bug(_) => Class::Bug,
             Self::Api(kube::Error::Api(status)) => class_of(status),
             Self::Api(kube::Error::Service(source)) if source.is::<LeadershipLost>() => Class::LeadershipLost,
-            Self::Api(_) | Self::Deadline(_) | Self::Outside(_) => Class::Transient,
+            Self::Api(_) | Self::Deadline(_) | Self::Contract(_) | Self::Outside(_) => Class::Transient,
         }
     }
 
@@ -81,7 +84,8 @@ impl Error {
 
     /// Whether the API server says that the thing asked for is not there.
     pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found())
+        // For a kind that it does not have, the API server answers in plain text: there is no reason in that.
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found() || status.code == 404)
     }
 
     /// How long the API server asks to be left alone, at least.

@@ -31,9 +31,11 @@
 //! kube's own `finalizer` helper releases on any `Ok`, a requeue included, and removes the entry without
 //! comparing UIDs; neither is safe for a teardown that takes longer than one reconcile.
 
+mod pass;
 mod record;
 mod teardown;
 
+pub use pass::{TakenDown, decide, pass};
 pub use record::{StepPhase, StepRecord, TeardownRecord};
 pub use teardown::{Force, GraphError, OnExpiry, Progress, State, Step, Teardown, Yield, step};
 

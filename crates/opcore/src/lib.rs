@@ -13,6 +13,7 @@
 //! | when another object is ready | [`readiness`] |
 //! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
 //! | how much of something there may be at a time, and for whom | [`slots`] |
+//! | asking what is not in the cluster | [`poll`] |
 //! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
 //! `examples/notebook` is a whole operator in a page or two.
@@ -31,12 +32,14 @@ pub mod finalizer;
 pub mod graph;
 pub mod health;
 mod lock;
-mod memory;
 pub mod metrics;
+pub mod object;
 pub mod operator;
 pub mod ownership;
 pub mod plan;
+pub mod poll;
 pub mod queue;
+pub mod reader;
 pub mod readiness;
 pub mod runtime;
 mod server;
@@ -46,5 +49,11 @@ pub mod watch;
 pub use controller::Context;
 pub use error::Error;
 pub use lock::lock;
-pub use operator::{Decision, Next, Note, Operator};
+/// The allocator that programs of operators choose. A process that lists a thousand objects, and looks at each, needs for a
+/// moment a multiple of what it keeps. glibc's allocator held on to that: of 104 MiB with a thousand objects, 69 were free.
+/// This one gives it back.
+pub use mimalloc::MiMalloc as Allocator;
+pub use object::{GroupKind, ObjectId};
+pub use operator::{Admission, Decision, DecisionOf, Next, Note, Operator};
 pub use plan::{Plan, Write};
+pub use reader::Reader;

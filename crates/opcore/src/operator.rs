@@ -46,33 +46,67 @@ impl<K> Root for K where
 /// An operator: observe, then decide.
 ///
 /// ```text
-/// watch ─▶ queue ─▶ observe ─▶ decide ─▶ act ─▶ publish ─▶ (wait for the next event or a moment in time)
-///          opcore    reads      pure     writes  status
+/// watch ─▶ queue ─▶ observe ─▶ decide ─▶ admit ─▶ act ─▶ conclude ─▶ publish ─▶ (wait for the next event or a moment in time)
+///          opcore    reads      pure     claims   writes  outcomes    status
+///                       ▲                  │
+///                       └── decided anew ──┘ what was claimed could not be had
 /// ```
 pub trait Operator: Send + Sync + 'static {
     /// The kind it reconciles.
     type Object: Root;
     /// Everything that was read, nothing decided.
     type Seen: Send + Sync;
+    /// What a decision claims of this process, beside its writes: a turn, watches, something to ask the outside. `()` for
+    /// an operator that claims nothing.
+    type Claims: Default + Send + Sync;
+
+    /// Holds the object until nothing is left of it. It is set before anything is written for an object, and taken off when
+    /// a decision says [`Decision::release`].
+    const FINALIZER: &'static str;
 
     /// Says which other objects' changes concern which of its own.
     fn watches(&self, _watches: &mut Watches<Self::Object>) {}
 
-    /// Reads what the decision needs. Writes nothing, chooses nothing.
+    /// Reads what the decision needs. Writes nothing, chooses nothing: what it is given can only read.
     fn observe(
         &self,
         object: &Self::Object,
         context: &Context,
     ) -> impl Future<Output = Result<Self::Seen, Error>> + Send;
 
-    /// Decides, from what was read and the time alone.
+    /// Decides, from what was read and the time alone. The time is in whole milliseconds: finer ones would only make a
+    /// status harder to read.
     ///
     /// Total: bad input is a decision with a [`Summary::stalled`](crate::conditions::Summary::stalled) status, not an
-    /// error. Deletion takes the same path; see [`crate::finalizer`].
+    /// error.
     ///
     /// The status speaks of what was observed, not of what the plan is going to do: a write may be refused, and the
     /// process may end between any two.
-    fn decide(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> Decision<Self::Object>;
+    fn decide(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> DecisionOf<Self>;
+
+    /// Decides how an object that is being deleted is taken down, likewise: see [`crate::finalizer::pass`].
+    fn tear_down(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> DecisionOf<Self>;
+
+    /// Grants what a decision claims, before any of its writes is done. Where that changes what was observed, as when
+    /// somebody else has the last turn, `seen` is brought up to date here, and decided on anew.
+    ///
+    /// # Assumptions
+    ///
+    /// What is claimed again is granted again; so that there is an end to deciding anew.
+    ///
+    /// # Errors
+    ///
+    /// When the API server could not be asked.
+    fn admit(
+        &self,
+        _object: &Self::Object,
+        _claims: Self::Claims,
+        _seen: &mut Self::Seen,
+        _context: &Context,
+        _now: Timestamp,
+    ) -> impl Future<Output = Result<Admission, Error>> + Send {
+        std::future::ready(Ok(Admission::Granted))
+    }
 
     /// Hears what came of the writes, and adds to the status what only they could tell: the UIDs and versions of what
     /// was applied, what was refused, what failed. It may also remember it for the next look; it reads and writes nothing
@@ -82,7 +116,7 @@ pub trait Operator: Send + Sync + 'static {
         &self,
         _object: &Self::Object,
         _status: &mut <Self::Object as HasStatus>::Status,
-        _done: &Done,
+        _done: &Done<'_>,
         _now: Timestamp,
     ) {
     }
@@ -92,13 +126,28 @@ pub trait Operator: Send + Sync + 'static {
         None
     }
 
+    /// Hears what has been published, for metrics.
+    fn published(&self, _object: &Self::Object, _status: &<Self::Object as HasStatus>::Status, _now: Timestamp) {}
+
     /// Hears that an object is gone for good, and lets go of what it remembered of it.
     fn forget(&self, _object: &Key) {}
 }
 
+/// What came of asking for what a decision claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is granted: the writes may be done.
+    Granted,
+    /// What was observed has changed, and is to be decided on anew. Nothing has been written.
+    DecideAnew,
+}
+
+/// What an operator decides.
+pub type DecisionOf<O> = Decision<<O as Operator>::Object, <O as Operator>::Claims>;
+
 /// What is to be done, said and waited for.
 #[derive(Clone, Debug)]
-pub struct Decision<K: HasStatus> {
+pub struct Decision<K: HasStatus, C = ()> {
     /// Writes, in order, as data.
     pub plan: Plan,
     /// Published once, after the plan, and only when it differs.
@@ -108,12 +157,16 @@ pub struct Decision<K: HasStatus> {
     pub notes: Vec<Note>,
     /// What to wait for.
     pub next: Next,
+    /// What the writes, or the waiting, take of this process.
+    pub claims: C,
+    /// Whether nothing is left of an object that is being deleted: then its finalizer goes, after the plan.
+    pub release: bool,
 }
 
-impl<K: HasStatus> Decision<K> {
+impl<K: HasStatus, C: Default> Decision<K, C> {
     /// Publish this status, write nothing, and wait for the next event.
     pub fn say(status: K::Status) -> Self {
-        Self { plan: Plan::new(), status, notes: Vec::new(), next: Next::OnEvent }
+        Self { plan: Plan::new(), status, notes: Vec::new(), next: Next::OnEvent, claims: C::default(), release: false }
     }
 }
 

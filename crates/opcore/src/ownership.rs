@@ -4,7 +4,7 @@
 //! annotations, its name among the field managers. This module reads the marks and gives a [`Verdict`] with
 //! the evidence, so that a refusal can say *whose* the object is and how that is known.
 //!
-//! The first of these that speaks decides: the [`Contract`], the controller reference, our
+//! The first of these that speaks decides: the [`Contract`] while it is enforced, the controller reference, our
 //! own marks, the marks of known tools, a person who hands it over, the manager that applied most of the fields. When
 //! none speaks, nobody owns it.
 //!
@@ -23,9 +23,11 @@
 //! - Tools leave their own usual marks; one that leaves none at all is seen only through its field manager.
 
 pub mod contract;
+pub(crate) mod in_force;
 mod markers;
 mod references;
 
+pub use in_force::InForce;
 pub(crate) use markers::is_person;
 pub use markers::{Evidence, Signal, Tool};
 pub use references::{IllegalReference, owner_reference};
@@ -35,7 +37,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
-use contract::Contract;
+use contract::{Contract, Enforcement};
 
 /// Label on everything we apply: the operator that did.
 pub const OPERATOR_LABEL: &str = "opcore.dev/operator";
@@ -96,21 +98,25 @@ pub struct Verdict {
     pub standing: Standing,
     /// Why; empty when nothing speaks.
     pub evidence: Vec<Evidence>,
+    /// Whether it carries the UID of the very object that the claimant acts for.
+    made_for_claimant: bool,
 }
 
 impl Verdict {
-    /// Whether the claimant may delete the object: it is the claimant's own, or was made by its predecessor of the same
-    /// name. What is merely offered may be taken over, and deleted only after that.
+    /// Whether the claimant may delete the object: it is the claimant's own, was made for the very object that it acts for,
+    /// whatever a contract says of it by now, or was made by its predecessor of the same name. What is merely offered may
+    /// be taken over, and deleted only after that.
     pub fn may_delete(&self) -> bool {
         match self.standing {
             Standing::Ours => true,
+            _ if self.made_for_claimant => true,
             Standing::Adoptable => self.evidence.iter().any(|evidence| matches!(evidence.tool, Tool::Opcore(_))),
             Standing::Foreign | Standing::Unowned => false,
         }
     }
 
     fn new(standing: Standing, evidence: Vec<Evidence>) -> Self {
-        Self { standing, evidence }
+        Self { standing, evidence, made_for_claimant: false }
     }
 }
 
@@ -149,10 +155,16 @@ pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contra
     let meta = subject.meta;
     let controller = meta.owner_references.iter().flatten().find(|reference| reference.controller == Some(true));
     let is_ours = |uid: &str| claimant.owner.as_ref().is_some_and(|owner| owner.uid == uid);
-    if let Some(owner) = contract.and_then(|contract| contract.owner_of(subject)) {
+    // Until a contract is enforced it is there to be compared with what is; the marks decide.
+    let enforced = contract.filter(|contract| contract.enforcement == Enforcement::Deny);
+    if let Some(owner) = enforced.and_then(|contract| contract.owner_of(subject)) {
         let evidence = Evidence::new(Signal::Contract(owner.rule.clone()), Tool::Named(owner.name.clone()), "");
         if !owner.speaks_for(&claimant.operator) {
-            return Verdict::new(Standing::Foreign, vec![evidence]);
+            // A contract that gives away what we made must not leave it behind for ever.
+            let uid = meta.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
+            let made_for_claimant =
+                uid.is_some_and(|uid| is_ours(uid)) && controller.is_none_or(|reference| is_ours(&reference.uid));
+            return Verdict { made_for_claimant, ..Verdict::new(Standing::Foreign, vec![evidence]) };
         }
         // A contract speaks of tools. What a controller in the cluster made for another object stays that object's.
         if let Some(reference) = controller.filter(|reference| !is_ours(&reference.uid)) {

@@ -7,6 +7,8 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::{Resource, ResourceExt};
 use serde::Serialize;
 
+use crate::object::{GroupKind, ObjectId};
+
 /// Writes in stages. A stage begins when the one before it is through; inside a stage the order is free.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -22,6 +24,12 @@ impl Plan {
     /// Adds a write that begins after everything so far.
     pub fn then(&mut self, write: Write) -> &mut Self {
         self.stages.push(vec![write]);
+        self
+    }
+
+    /// Adds a write that comes before everything so far.
+    pub fn first(&mut self, write: Write) -> &mut Self {
+        self.stages.insert(0, vec![write]);
         self
     }
 
@@ -150,6 +158,12 @@ impl Target {
             uid: object.uid().unwrap_or_default(),
         }
     }
+
+    /// The object, without what tells it from its successor.
+    pub fn id(&self) -> ObjectId {
+        let kind = GroupKind::of(&self.resource);
+        ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
+    }
 }
 
 impl Write {
@@ -187,11 +201,23 @@ impl Write {
     }
 }
 
+impl Write {
+    /// The object that it is on; none for a write on the object being reconciled.
+    pub fn object(&self) -> Option<ObjectId> {
+        match self {
+            Self::Apply(apply) => Some(apply.id()),
+            Self::Delete(delete) => Some(delete.target.id()),
+            Self::Annotate { target, .. } | Self::Claim { target, .. } => Some(target.id()),
+            Self::AddFinalizer(_) | Self::RemoveFinalizer(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Write {
     /// One line for logs and failing tests, such as "apply ConfigMap shop/front".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Apply(apply) => write!(f, "apply {}", apply.words()),
+            Self::Apply(apply) => write!(f, "apply {}", apply.id()),
             Self::Delete(delete) => write!(f, "delete {}", delete.target),
             Self::Annotate { target, .. } => write!(f, "annotate {target}"),
             Self::Claim { target, .. } => write!(f, "claim fields of {target}"),
@@ -202,29 +228,21 @@ impl fmt::Display for Write {
 }
 
 impl Apply {
-    /// The object in words, `Kind namespace/name`.
-    pub fn words(&self) -> String {
-        words(&self.resource.kind, self.object.namespace().as_deref(), &self.object.name_any())
+    /// The object.
+    pub fn id(&self) -> ObjectId {
+        ObjectId::new(&self.resource, &self.object)
     }
 }
 
 impl fmt::Debug for Apply {
     /// Without the fields: they may be a Secret's, and this may end up in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Apply({})", self.words())
+        write!(f, "Apply({})", self.id())
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&words(&self.resource.kind, self.namespace.as_deref(), &self.name))
-    }
-}
-
-/// `Kind namespace/name`, or `Kind name`.
-pub(crate) fn words(kind: &str, namespace: Option<&str>, name: &str) -> String {
-    match namespace {
-        Some(namespace) => format!("{kind} {namespace}/{name}"),
-        None => format!("{kind} {name}"),
+        self.id().fmt(f)
     }
 }

@@ -30,6 +30,7 @@ use crate::controller::{Context, Limits, Parts};
 use crate::election::{Election, Leadership, LeadershipLost, Timing};
 use crate::health::Health;
 use crate::metrics::{BuildInfo, Metrics};
+use crate::ownership::InForce;
 use crate::server;
 
 /// Why an operator ended other than by being asked to.
@@ -157,6 +158,7 @@ where
         limits: Limits { concurrency: flags.concurrency, reconcile: flags.reconcile_timeout, ..Limits::default() },
         metrics: metrics.clone(),
         health: health.clone(),
+        contract: if flags.ownership_contract { InForce::default() } else { InForce::Absent },
         stopping: stopping.clone(),
     };
     if !flags.leader_elect {

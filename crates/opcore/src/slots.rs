@@ -109,6 +109,12 @@ impl<C: Class> Slots<C> {
         if had || waited { ledger.next(&self.limits) } else { Vec::new() }
     }
 
+    /// What this object did with its turn is over. The place of one that waits is kept. Returns the keys to wake, likewise.
+    pub fn give_back(&self, key: &Key) -> Vec<Key> {
+        let mut ledger = self.lock();
+        if ledger.held.remove(key).is_some() { ledger.next(&self.limits) } else { Vec::new() }
+    }
+
     /// How many of a class have a turn, and how many wait for one.
     pub fn count(&self, class: C) -> (usize, usize) {
         let ledger = self.lock();
@@ -298,6 +304,8 @@ mod tests {
         assert_eq!((slots.count(Work::Wanted), slots.count(Work::Idle)), ((1, 0), (0, 1)));
         assert!(slots.take(&key("a/2"), Work::Idle));
         assert!(slots.release(&key("a/3")).is_empty(), "nothing has changed");
+        assert!(!slots.take(&key("a/3"), Work::Wanted) && slots.give_back(&key("a/3")).is_empty(), "it has none");
+        assert_eq!(slots.give_back(&key("a/1")), [key("a/3")], "whose place was kept");
     }
 
     #[test]

@@ -10,16 +10,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
-use opcore::act::{Done, Outcome};
+use opcore::act::{Attempt, Done, Outcome};
 use opcore::controller::{Wakes, Watches};
 use opcore::metrics::Metrics;
 use opcore::ownership::{OPERATOR_LABEL, OWNER_ANNOTATION};
 use opcore::queue::Key;
-use opcore::{Context, Decision, Error, Operator, lock};
+use opcore::{Admission, Context, DecisionOf, Error, ObjectId, Operator, lock};
 use tokio::sync::OnceCell;
 
-use crate::api::v1alpha1::{Action, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
-use crate::decide::{class, decide, refused, wants_turn};
+use crate::api::v1alpha1::{Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL};
+use crate::decide::{Turn, keep_applied, refused, tear_down};
 use crate::measures::Measures;
 use crate::observe::{self, Room, Seen};
 use crate::render::{self, OPERATOR, Settings, Source};
@@ -166,6 +166,9 @@ impl Workspaces {
 impl Operator for Workspaces {
     type Object = TerraformWorkspace;
     type Seen = Seen;
+    type Claims = Turn;
+
+    const FINALIZER: &'static str = FINALIZER;
 
     fn watches(&self, watches: &mut Watches<TerraformWorkspace>) {
         let _ = self.wakes.set(watches.wakes());
@@ -185,7 +188,6 @@ impl Operator for Workspaces {
     }
 
     async fn observe(&self, workspace: &TerraformWorkspace, context: &Context) -> Result<Seen, Error> {
-        self.recovered.get_or_try_init(|| self.recover(context)).await?;
         let key = Key::of(workspace);
         let adopted = workspace.spec.backend.adopted().map(|name| (Source::Secret, name.to_owned()));
         let sources = render::references(&workspace.spec).into_iter().chain(adopted);
@@ -201,36 +203,61 @@ impl Operator for Workspaces {
 
         let now = context.now();
         let mut seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
-        if let Some(adopted) = &seen.adopted {
-            let others = adopted.owner.iter().chain(&adopted.others).cloned().map(Interest::Workspace);
-            let known = interests.len();
-            interests.extend(others);
-            if interests.len() > known {
-                lock(&self.interests).put(&key, interests);
-                // Looked at before anyone would have told: once more.
-                seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
-            }
-        }
-        if let Some(class) = wants_turn(workspace, &seen, now) {
-            if workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| !run.is_over()) {
-                // That run is over by now: who has waited longer for a turn comes first.
-                self.release(&key);
-            }
-            seen.turn = self.slots.take(&key, class);
+        let others = seen.adopted.iter().flat_map(|adopted| adopted.owner.iter().chain(&adopted.others)).cloned();
+        let known = interests.len();
+        interests.extend(others.map(Interest::Workspace));
+        if interests.len() > known {
+            lock(&self.interests).put(&key, interests);
+            // Looked at before anyone would have told: once more. What is held of the first look is let go before: others
+            // may wait for it, and so would this one.
+            drop(seen);
+            seen = observe::look(workspace, context.client(), &self.settings, &self.room, now).await?;
         }
         Ok(seen)
     }
 
-    fn decide(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> Decision<TerraformWorkspace> {
-        decide(workspace, seen, &self.settings, now)
+    fn decide(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
+        keep_applied(workspace, seen, &self.settings, now)
     }
 
-    /// A turn is kept as long as a run is under way, or waited for.
+    fn tear_down(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
+        tear_down(workspace, seen, &self.settings, now)
+    }
+
+    async fn admit(
+        &self,
+        workspace: &TerraformWorkspace,
+        turn: Turn,
+        seen: &mut Seen,
+        context: &Context,
+        _: Timestamp,
+    ) -> Result<Admission, Error> {
+        self.recovered.get_or_try_init(|| self.recover(context)).await?;
+        let key = Key::of(workspace);
+        match turn {
+            Turn::None => self.release(&key),
+            Turn::Keep(class) => self.slots.hold(&key, class),
+            Turn::Await => {}
+            Turn::Take(class) => {
+                if workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| !run.is_over()) {
+                    // That run is over by now: who has waited longer for a turn comes first.
+                    self.release(&key);
+                }
+                seen.turn = self.slots.take(&key, class);
+                if !seen.turn {
+                    return Ok(Admission::DecideAnew);
+                }
+            }
+        }
+        Ok(Admission::Granted)
+    }
+
+    /// A turn is kept as long as a run is under way.
     fn conclude(
         &self,
         workspace: &TerraformWorkspace,
         status: &mut TerraformWorkspaceStatus,
-        done: &Done,
+        done: &Done<'_>,
         now: Timestamp,
     ) {
         let key = Key::of(workspace);
@@ -238,7 +265,7 @@ impl Operator for Workspaces {
         let begins = number(Some(status)) != number(workspace.status.as_ref());
         // No run needs the Secret with the outputs.
         let name = render::outputs_name(workspace);
-        let outputs = format!("Secret {}/{name}", workspace.namespace().unwrap_or_default());
+        let outputs = ObjectId::named::<Secret>(key.namespace.as_deref(), &name);
         let refusal = done.refusals().find(|refusal| refusal.object != outputs);
         if begins && (done.failure.is_some() || refusal.is_some()) {
             // What a run needs was not written: it has not begun.
@@ -256,14 +283,16 @@ impl Operator for Workspaces {
                 status.phase = before.map(|before| before.phase).unwrap_or_default();
             }
         }
-        if let Some(measures) = &self.measures {
-            measures.show(&key, workspace.status.as_ref(), status, now);
+        if status.run.as_ref().is_none_or(Run::is_over) {
+            for next in self.slots.give_back(&key) {
+                self.wake(&next);
+            }
         }
-        let waits = status.conditions.iter().any(|condition| condition.reason == "WaitingForTurn");
-        match status.run.as_ref().filter(|run| !run.is_over()) {
-            Some(run) => self.slots.hold(&key, class(run.action)),
-            None if waits => {}
-            None => self.release(&key),
+    }
+
+    fn published(&self, workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, now: Timestamp) {
+        if let Some(measures) = &self.measures {
+            measures.show(&Key::of(workspace), workspace.status.as_ref(), status, now);
         }
     }
 
@@ -278,12 +307,12 @@ impl Operator for Workspaces {
 }
 
 /// Takes down what the Secret with the outputs is now, or takes back that it was written.
-fn outputs_written(workspace: &TerraformWorkspace, status: &mut TerraformWorkspaceStatus, done: &Done, name: &str) {
+fn outputs_written(workspace: &TerraformWorkspace, status: &mut TerraformWorkspaceStatus, done: &Done<'_>, name: &str) {
     let before = workspace.status.as_ref();
     if status.outputs_written == before.and_then(|before| before.outputs_written.clone()) {
         return;
     }
-    let version = done.outcomes.iter().find_map(|outcome| match outcome {
+    let version = done.attempts.iter().find_map(|attempt| match &attempt.outcome {
         Outcome::Applied { object, .. } if object.name_any() == name => object.resource_version(),
         _ => None,
     });
@@ -296,15 +325,13 @@ fn outputs_written(workspace: &TerraformWorkspace, status: &mut TerraformWorkspa
 }
 
 /// Whether the Job of the run is known to exist, if only since now.
-fn has_job(status: &TerraformWorkspaceStatus, done: &Done) -> bool {
+fn has_job(status: &TerraformWorkspaceStatus, done: &Done<'_>) -> bool {
     let Some(run) = &status.run else { return false };
-    let made = |outcome: &Outcome| match outcome {
-        Outcome::Applied { object, .. } => {
-            object.name_any() == run.job && object.types.as_ref().is_some_and(|t| t.kind == "Job")
-        }
-        _ => false,
+    let made = |attempt: &Attempt<'_>| {
+        let is_job = |id: ObjectId| id.name == run.job && id.kind.kind == Job::kind(&());
+        matches!(attempt.outcome, Outcome::Applied { .. }) && attempt.write.object().is_some_and(is_job)
     };
-    run.job_uid.is_some() || done.outcomes.iter().any(made)
+    run.job_uid.is_some() || done.attempts.iter().any(made)
 }
 
 /// The workspace that something was made for.

@@ -109,6 +109,9 @@ impl RunFlags {
     }
 }
 
+#[global_allocator]
+static ALLOCATOR: opcore::Allocator = opcore::Allocator;
+
 fn main() -> std::process::ExitCode {
     opcore::runtime::run_with(opcore::build_info!(), |context, flags: RunFlags| async move {
         if !flags.approvals_guarded {

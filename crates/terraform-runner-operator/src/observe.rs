@@ -72,7 +72,7 @@ pub struct Seen {
     pub circle: Option<String>,
     /// Workspaces that depend on it.
     pub dependants: Vec<String>,
-    /// Whether it is its turn to run.
+    /// Whether it may be its turn to run: true until a turn was refused.
     pub turn: bool,
     /// What the hashes of its inputs are keyed with; none when nobody asked.
     pub key: Option<KeySeen>,
@@ -267,7 +267,7 @@ pub(crate) async fn look(
         waits_for: dependencies.waits_for,
         circle: dependencies.circle,
         dependants: dependencies.dependants,
-        turn: false,
+        turn: true,
         key: Some(key),
         room: referred.room,
     })

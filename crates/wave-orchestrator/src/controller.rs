@@ -9,8 +9,8 @@ use opcore::controller::{Wakes, Watches};
 use opcore::queue::Key;
 use opcore::{Context, Decision, Error, Operator};
 
-use crate::api::v1alpha1::{WavePlan, WavePlanStatus};
-use crate::decide::decide;
+use crate::api::v1alpha1::{FINALIZER, WavePlan, WavePlanStatus};
+use crate::decide;
 use crate::index::PlanName;
 use crate::interest::GroupKind;
 use crate::live::Live;
@@ -45,6 +45,9 @@ impl WavePlans {
 impl Operator for WavePlans {
     type Object = WavePlan;
     type Seen = Seen;
+    type Claims = ();
+
+    const FINALIZER: &'static str = FINALIZER;
 
     fn watches(&self, watches: &mut Watches<WavePlan>) {
         let wakes = watches.wakes();
@@ -57,19 +60,20 @@ impl Operator for WavePlans {
     }
 
     fn decide(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
-        decide(plan, seen, now)
+        decide::roll_out(plan, seen, now)
+    }
+
+    fn tear_down(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+        decide::tear_down(plan, seen, now)
     }
 
     /// What the API server answered is what the watch will tell, only sooner; what it refused no watch tells at all.
-    fn conclude(&self, plan: &WavePlan, status: &mut WavePlanStatus, done: &Done, now: Timestamp) {
-        if let Some(measures) = &self.measures {
-            measures.show(plan, status);
-        }
+    fn conclude(&self, plan: &WavePlan, _: &mut WavePlanStatus, done: &Done<'_>, now: Timestamp) {
         let (name, uid): (PlanName, String) = (plan.name_any().into(), plan.uid().unwrap_or_default());
         let mut index = self.live.index();
         let mut wake = Vec::new();
-        for outcome in &done.outcomes {
-            match outcome {
+        for attempt in &done.attempts {
+            match &attempt.outcome {
                 Outcome::Applied { object, changed } => {
                     if object.name_any().ends_with(&uid) {
                         // What is kept for a rollback is named after the plan.
@@ -88,6 +92,12 @@ impl Operator for WavePlans {
         }
         drop(index);
         self.live.wake(&wake);
+    }
+
+    fn published(&self, plan: &WavePlan, status: &WavePlanStatus, _: Timestamp) {
+        if let Some(measures) = &self.measures {
+            measures.show(plan, status);
+        }
     }
 
     fn cure(&self, plan: &WavePlan, refusal: &Refusal) -> Option<String> {

@@ -7,53 +7,12 @@ use std::sync::Arc;
 use kube::api::ApiResource;
 use kube::core::Selector;
 use opcore::act::Comparison;
+pub use opcore::object::{GroupKind, ObjectId};
 use opcore::ownership::{Claimant, OPERATOR_LABEL};
 use opcore::plan::{Apply, Target};
 
 use crate::api::v1alpha1::{HeldObject, Mode, ObjectRef};
 use crate::render::{Check, Draft, DraftItem, DraftSubject, DraftTask, Stage};
-
-/// A kind, whatever its version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GroupKind {
-    /// Empty for the core group.
-    pub group: String,
-    /// For example `Deployment`.
-    pub kind: String,
-}
-
-impl GroupKind {
-    /// The kind that an API resource is of.
-    pub fn of(resource: &ApiResource) -> Self {
-        Self { group: resource.group.clone(), kind: resource.kind.clone() }
-    }
-
-    /// The kind that is written so.
-    pub fn written((api_version, kind): &WrittenKind) -> Self {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        Self { group: group.to_owned(), kind: kind.clone() }
-    }
-}
-
-/// An object by its kind and name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectId {
-    /// Its kind.
-    pub kind: GroupKind,
-    /// None for kinds without namespaces.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-}
-
-impl fmt::Display for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind.kind, self.name),
-            None => write!(f, "{} {}", self.kind.kind, self.name),
-        }
-    }
-}
 
 /// A watch: a kind, in one namespace or in all, all objects or only those that this operator applied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,6 +98,11 @@ pub enum Served {
 
 /// A kind as a plan writes it: `apiVersion` and `kind`.
 pub type WrittenKind = (String, String);
+
+/// The kind that is written so, whatever its version.
+pub fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
+    GroupKind::written(api_version, kind)
+}
 
 /// What a plan wants to hear of.
 #[derive(Debug, Default)]
@@ -286,7 +250,7 @@ impl Item {
 impl ObjectRef {
     /// The object, whatever the version of its kind.
     pub fn id(&self) -> ObjectId {
-        let kind = GroupKind::written(&(self.api_version.clone(), self.kind.clone()));
+        let kind = GroupKind::written(&self.api_version, &self.kind);
         ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
@@ -304,7 +268,7 @@ impl HeldObject {
 
     /// The object, whatever the version of its kind.
     pub fn id(&self) -> ObjectId {
-        let kind = GroupKind::written(&(self.api_version.clone(), self.kind.clone()));
+        let kind = GroupKind::written(&self.api_version, &self.kind);
         ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
@@ -365,7 +329,7 @@ pub struct Wanted {
 impl fmt::Debug for Wanted {
     /// Without the fields: they may be a Secret's.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wanted({})", self.apply.words())
+        write!(f, "Wanted({})", self.apply.id())
     }
 }
 

@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::task::AbortHandle;
 
 use crate::index::{Index, PlanName, Wake};
-use crate::interest::{GroupKind, ObjectId, ScopeId, Served, WrittenKind};
+use crate::interest::{GroupKind, ObjectId, ScopeId, Served, WrittenKind, group_kind};
 use crate::render::Source;
 
 /// How long a right that was missing is not asked for again.
@@ -149,7 +149,7 @@ impl Live {
     pub async fn served_somehow(&self, kinds: &BTreeSet<WrittenKind>) -> Result<BTreeMap<WrittenKind, Served>, Error> {
         let mut answers = self.served(kinds).await?;
         for (written, answer) in answers.iter_mut().filter(|(_, answer)| **answer == Served::No) {
-            let kind = GroupKind::written(written);
+            let kind = group_kind(written);
             let known = lock(&self.elsewhere).get(&kind).cloned();
             *answer = match known {
                 Some(known) => known,

@@ -14,7 +14,7 @@ use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Rollout, Wave, 
 use crate::controller::WavePlans;
 use crate::decide;
 use crate::index::{Asking, Look, PlanName};
-use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind};
+use crate::interest::{self, GroupKind, Interest, ObjectId, ScopeId, Served, WrittenKind, group_kind};
 use crate::probes::ProbeSeen;
 use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
 
@@ -100,7 +100,7 @@ struct Kinds {
 impl Kinds {
     fn lost(&self) -> BTreeSet<GroupKind> {
         let lost = self.recorded.iter().filter(|(_, served)| **served == Served::No);
-        lost.map(|(written, _)| GroupKind::written(written)).collect()
+        lost.map(|(written, _)| group_kind(written)).collect()
     }
 
     fn unserved(&self) -> BTreeSet<WrittenKind> {
@@ -423,8 +423,8 @@ fn rollbacks(kept: BTreeMap<String, Kept>, draft: &Draft) -> BTreeMap<String, Ro
 
 #[cfg(test)]
 mod tests {
-    use opcore::Operator;
-    use opcore::act::{Done, Outcome};
+    use opcore::act::{Attempt, Done, Outcome};
+    use opcore::{Operator, Write};
     use opcore_testing::running::{Settings, context};
     use serde_json::json;
 
@@ -462,8 +462,9 @@ mod tests {
         assert_eq!(kept, BTreeMap::from([("a".to_owned(), text)]));
 
         let object = serde_json::from_value(json!({ "metadata": { "name": "a.uid" } })).unwrap();
-        let outcomes = vec![Outcome::Applied { object: Box::new(object), changed: true }];
-        let done = Done { outcomes, ..Done::default() };
+        let write = Write::AddFinalizer(String::new());
+        let outcome = Outcome::Applied { object: Box::new(object), changed: true };
+        let done = Done { attempts: vec![Attempt { write: &write, outcome }], ..Done::default() };
         operator.conclude(&plan, &mut plan.status.clone().unwrap(), &done, context.now());
         assert!(operator.kept(&name, &plan, &context).await.is_err());
     }

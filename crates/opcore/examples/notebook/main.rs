@@ -3,6 +3,9 @@
 
 mod operator;
 
+#[global_allocator]
+static ALLOCATOR: opcore::Allocator = opcore::Allocator;
+
 fn main() -> std::process::ExitCode {
     if std::env::args().nth(1).as_deref() == Some("crd") {
         // JSON is YAML: `notebook crd | kubectl apply -f -`.

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, ObjectMeta};
-use kube::{Api, CustomResource, ResourceExt};
+use kube::{CustomResource, ResourceExt};
 use opcore::conditions::{Condition, Summary};
 use opcore::controller::Watches;
-use opcore::finalizer::{self, OnExpiry, Phase, State, Teardown, TeardownRecord, Yield, step};
+use opcore::finalizer::{self, OnExpiry, Teardown, TeardownRecord, Yield, step};
 use opcore::ownership::{OWNER_LABEL, owner_reference};
-use opcore::{Context, Decision, Error, Next, Operator, Plan, Write};
+use opcore::{Context, Decision, Error, Operator, Write};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) const NAME: &str = "notebook-operator";
-pub(crate) const FINALIZER: &str = "example.opcore.dev/notebook";
 const PAGE_LABEL: &str = "example.opcore.dev/page";
 const COVER: &str = "cover";
 
@@ -55,6 +55,7 @@ pub struct NotebookStatus {
     pub teardown: Option<TeardownRecord>,
 }
 opcore::impl_conditions!(NotebookStatus);
+opcore::impl_taken_down!(NotebookStatus);
 
 pub struct Notebooks;
 
@@ -64,86 +65,70 @@ pub struct Shelf(BTreeMap<String, ConfigMap>);
 impl Operator for Notebooks {
     type Object = Notebook;
     type Seen = Shelf;
+    type Claims = ();
+
+    const FINALIZER: &'static str = "example.opcore.dev/notebook";
 
     fn watches(&self, watches: &mut Watches<Notebook>) {
         watches.owns::<ConfigMap>();
     }
 
     async fn observe(&self, notebook: &Notebook, context: &Context) -> Result<Shelf, Error> {
-        let api: Api<ConfigMap> = Api::namespaced(context.client().clone(), &notebook.namespace().unwrap_or_default());
+        let maps = context.reader().namespaced::<ConfigMap>(&notebook.namespace().unwrap_or_default());
         let ours = format!("{OWNER_LABEL}={}", notebook.uid().unwrap_or_default());
-        let found = api.list(&ListParams::default().labels(&ours)).await?;
+        let found = maps.list(&ListParams::default().labels(&ours)).await?;
         let page = |map: ConfigMap| map.labels().get(PAGE_LABEL).cloned().map(|page| (page, map));
         Ok(Shelf(found.into_iter().filter_map(page).collect()))
     }
 
-    fn decide(&self, notebook: &Notebook, found: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
-        match finalizer::phase(notebook, FINALIZER) {
-            Phase::Active { guarded } => write_pages(notebook, found, guarded, now),
-            Phase::Terminating => tear_down(notebook, found, now),
-            Phase::Released => Decision::say(notebook.status.clone().unwrap_or_default()),
-        }
+    fn decide(&self, notebook: &Notebook, found: &Shelf, now: Timestamp) -> Decision<Notebook> {
+        let mut decision = Decision::say(notebook.status.clone().unwrap_or_default());
+        let summary = match pages(notebook) {
+            Ok((pages, cover)) => {
+                let torn_out =
+                    |(page, _): &(&String, &ConfigMap)| *page != COVER && !notebook.spec.pages.contains_key(*page);
+                decision.plan.together(pages).then(cover);
+                decision.plan.together(found.0.iter().filter(torn_out).map(|(_, map)| Write::delete(map)));
+                Summary::ready(
+                    "Written",
+                    format!("All {} pages and the cover are in place.", notebook.spec.pages.len()),
+                )
+            }
+            Err(reason) => Summary::stalled("InvalidPage", reason),
+        };
+        summary.write(&mut decision.status, notebook.metadata.generation, now);
+        decision
+    }
+
+    fn tear_down(&self, notebook: &Notebook, found: &Shelf, now: Timestamp) -> Decision<Notebook> {
+        let within = notebook.spec.teardown_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(30);
+        let within = Duration::from_secs(within);
+        let steps = Teardown::graph([step("pages").within(within), step(COVER).after(["pages"]).within(within)]);
+        let of_step = |step: &str| {
+            let covers = step == COVER;
+            found.0.iter().filter(move |(page, _)| (*page == COVER) == covers).map(|(_, map)| map)
+        };
+        let observed = |step: &str| {
+            let left: Vec<_> = of_step(step).map(ResourceExt::name_any).collect();
+            match left.as_slice() {
+                [] => Yield::Done,
+                left => Yield::Pending { reason: format!("{} are still there", left.join(", ")), retry: None },
+            }
+        };
+        let steps = steps.map(|teardown| teardown.on_expiry(notebook.spec.on_expiry));
+        let status = notebook.status.clone().unwrap_or_default();
+        let (mut decision, progress) = finalizer::pass(notebook, status, steps, observed, now);
+        // One stage: a delete that is refused in one step must not hold up another.
+        decision.plan.together(progress.act.iter().flat_map(|step| of_step(step)).map(Write::delete));
+        decision
     }
 }
 
-fn write_pages(notebook: &Notebook, found: &Shelf, guarded: bool, now: jiff::Timestamp) -> Decision<Notebook> {
-    let mut status = notebook.status.clone().unwrap_or_default();
-    let wanted = notebook.spec.pages.iter().map(|(page, text)| render(notebook, page, text));
-    let cover = render(notebook, COVER, &notebook.spec.pages.keys().cloned().collect::<Vec<_>>().join("\n"));
-    let rendered = wanted.collect::<Result<Vec<_>, _>>().and_then(|pages| cover.map(|cover| (pages, cover)));
-    let (pages, cover) = match rendered {
-        Ok(rendered) => rendered,
-        Err(reason) => {
-            Summary::stalled("InvalidPage", reason).write(&mut status, notebook.metadata.generation, now);
-            return Decision::say(status);
-        }
-    };
-    let mut plan = Plan::new();
-    if !guarded {
-        plan.then(Write::AddFinalizer(FINALIZER.to_owned()));
-    }
-    plan.together(pages).then(cover);
-    let torn_out = |(page, _): &(&String, &ConfigMap)| *page != COVER && !notebook.spec.pages.contains_key(*page);
-    plan.together(found.0.iter().filter(torn_out).map(|(_, map)| Write::delete(map)));
-    let message = format!("All {} pages and the cover are in place.", notebook.spec.pages.len());
-    Summary::ready("Written", message).write(&mut status, notebook.metadata.generation, now);
-    Decision { plan, status, notes: Vec::new(), next: Next::OnEvent }
-}
-
-fn tear_down(notebook: &Notebook, found: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
-    let within = Duration::from_secs(notebook.spec.teardown_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(30));
-    let steps = [step("pages").within(within), step(COVER).after(["pages"]).within(within)];
-    let mut status = notebook.status.clone().unwrap_or_default();
-    let teardown = match Teardown::graph(steps) {
-        Ok(teardown) => teardown.on_expiry(notebook.spec.on_expiry),
-        Err(error) => {
-            Summary::stalled("TeardownGraph", error.to_string()).write(&mut status, notebook.metadata.generation, now);
-            return Decision::say(status);
-        }
-    };
-    let of_step = |step: &str| {
-        let covers = step == COVER;
-        found.0.iter().filter(move |(page, _)| (*page == COVER) == covers).map(|(_, map)| map)
-    };
-    let see = |step: &str| {
-        let left: Vec<_> = of_step(step).map(ResourceExt::name_any).collect();
-        match left.as_slice() {
-            [] => Yield::Done,
-            left => Yield::Pending { reason: format!("{} are still there", left.join(", ")), retry: None },
-        }
-    };
-    let progress = teardown.advance(status.teardown.as_ref(), see, &finalizer::force(notebook), now);
-    let mut plan = Plan::new();
-    // One stage: a delete that is refused in one step must not hold up another.
-    plan.together(progress.act.iter().flat_map(|step| of_step(step)).map(Write::delete));
-    if progress.state == State::Released {
-        plan.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
-    }
-    let (reason, message) = progress.words();
-    Summary::reconciling(reason, message).write(&mut status, notebook.metadata.generation, now);
-    let (notes, next) = (progress.notes(), progress.next.into());
-    status.teardown = Some(progress.record);
-    Decision { plan, status, notes, next }
+/// The pages, and the cover that lists them, or why they cannot be had.
+fn pages(notebook: &Notebook) -> Result<(Vec<Write>, Write), String> {
+    let pages = notebook.spec.pages.iter().map(|(page, text)| render(notebook, page, text));
+    let cover = notebook.spec.pages.keys().cloned().collect::<Vec<_>>().join("\n");
+    Ok((pages.collect::<Result<_, _>>()?, render(notebook, COVER, &cover)?))
 }
 
 fn render(notebook: &Notebook, page: &str, text: &str) -> Result<Write, String> {

@@ -8,14 +8,11 @@ use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
 use kube::core::{ResourceExt, Status};
 use serde_json::{Value, json};
 
-use super::{Actor, JUDGED_AT_MOST, Outcome, Refusal, RefusalReason, fields, refused};
+use super::{Actor, JUDGED_AT_MOST, NO_VERSION, Outcome, Refusal, RefusalReason, fields, refused};
 use crate::error::Error;
+use crate::object::ObjectId;
 use crate::ownership::{self, Claimant, Standing, Verdict};
 use crate::plan::{Apply, Target};
-
-/// A version that no object has: that of an empty store. An apply that names it creates, or is refused as a conflict;
-/// Kubernetes has no other precondition for "not there". Whoever was faster, be it a new leader or another tool, is judged.
-const NEVER: &str = "1";
 
 impl Actor<'_> {
     /// Applies an object, judged anew as often as it changes under our hands, within reason.
@@ -28,35 +25,35 @@ impl Actor<'_> {
                 return Ok(outcome);
             }
         }
-        Err(Error::Stale(apply.words()))
+        Err(Error::Stale(apply.id().to_string()))
     }
 
     /// Judges and applies, onto the very version that was judged: not its successor of the same name, not one that
     /// changed hands, and not one that a new leader has written since. None when it changed in between.
     async fn apply_as_judged(&self, apply: &Apply) -> Result<Option<Outcome>, Error> {
-        let words = apply.words();
+        let id = apply.id();
         let api = self.api(&apply.resource, apply.object.namespace().as_deref());
         let live = match api.get_opt(&apply.object.name_any()).await {
             Ok(live) => live,
-            Err(error) => return refused(&words, error).map(Some),
+            Err(error) => return refused(&id, error).map(Some),
         };
         let mut desired = stamped(self.claimant, &apply.object);
         let Some(live) = live else {
-            desired.metadata.resource_version = Some(NEVER.to_owned());
+            desired.metadata.resource_version = Some(NO_VERSION.to_owned());
             return match self.send(&api, &desired, false).await {
                 Ok(object) => Ok(Some(Outcome::Applied { object: Box::new(object), changed: true })),
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-                Err(error) => refused(&words, error).map(Some),
+                Err(error) => refused(&id, error).map(Some),
             };
         };
 
         let verdict = self.judge(&apply.resource, &live);
-        if let Some(refusal) = refusal(&words, &verdict) {
+        if let Some(refusal) = refusal(&id, &verdict) {
             return Ok(Some(Outcome::Refused(refusal)));
         }
         if live.metadata.deletion_timestamp.is_some() {
-            let message = format!("{words} is still being deleted; it will be made anew when it is gone.");
-            return Ok(Some(Outcome::Refused(Refusal { object: words, reason: RefusalReason::Terminating, message })));
+            let message = format!("{id} is still being deleted; it will be made anew when it is gone.");
+            return Ok(Some(Outcome::Refused(Refusal { object: id, reason: RefusalReason::Terminating, message })));
         }
         if fields::is_applied(&value(&desired)?, &value(&live)?, &self.claimant.operator) {
             return Ok(Some(Outcome::Applied { object: Box::new(live), changed: false }));
@@ -73,9 +70,9 @@ impl Actor<'_> {
             }
             let by_hand = conflicts.iter().all(|conflict| ownership::is_person(&conflict.manager));
             if verdict.standing != Standing::Ours || !by_hand {
-                return Ok(Some(Outcome::Refused(field_conflict(&words, &conflicts))));
+                return Ok(Some(Outcome::Refused(field_conflict(&id, &conflicts))));
             }
-            tracing::info!(object = %words, ?conflicts, "taking back fields that were edited by hand");
+            tracing::info!(object = %id, ?conflicts, "taking back fields that were edited by hand");
             answer = self.send(&api, &desired, true).await;
         }
         match answer {
@@ -84,7 +81,7 @@ impl Actor<'_> {
                 Ok(Some(Outcome::Applied { object: Box::new(object), changed }))
             }
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-            Err(error) => refused(&words, error).map(Some),
+            Err(error) => refused(&id, error).map(Some),
         }
     }
 
@@ -112,7 +109,7 @@ impl Actor<'_> {
         let live = match self.find(target).await {
             Ok(Some(live)) => live,
             Ok(None) => return Ok(Outcome::Gone),
-            Err(error) => return refused(&target.to_string(), error),
+            Err(error) => return refused(&target.id(), error),
         };
         if annotations.iter().all(|(key, value)| live.annotations().get(key) == value.as_ref()) {
             return Ok(Outcome::Unchanged);
@@ -126,7 +123,7 @@ impl Actor<'_> {
         match self.target_api(target)?.patch(&target.name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => Ok(Outcome::Changed),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Outcome::Gone),
-            Err(error) => refused(&target.to_string(), error),
+            Err(error) => refused(&target.id(), error),
         }
     }
 }
@@ -182,7 +179,7 @@ impl Comparison {
 }
 
 /// Why a verdict forbids the write, in words with a cure.
-fn refusal(words: &str, verdict: &Verdict) -> Option<Refusal> {
+fn refusal(id: &ObjectId, verdict: &Verdict) -> Option<Refusal> {
     let (reason, cure) = match verdict.standing {
         Standing::Ours | Standing::Adoptable => return None,
         Standing::Foreign => (RefusalReason::Foreign, "Remove it here, or have its owner let it go first.".to_owned()),
@@ -190,8 +187,8 @@ fn refusal(words: &str, verdict: &Verdict) -> Option<Refusal> {
             (RefusalReason::Unowned, format!("To hand it over, annotate it with {}=true.", ownership::ADOPT_ANNOTATION))
         }
     };
-    let message = format!("{words} was left alone: {verdict}. {cure}");
-    Some(Refusal { object: words.to_owned(), reason, message })
+    let message = format!("{id} was left alone: {verdict}. {cure}");
+    Some(Refusal { object: id.clone(), reason, message })
 }
 
 /// A field that we want to set and another manager has.
@@ -214,13 +211,13 @@ pub(super) fn conflicts(status: &Status) -> Vec<Conflict> {
         .collect()
 }
 
-pub(super) fn field_conflict(words: &str, conflicts: &[Conflict]) -> Refusal {
+pub(super) fn field_conflict(id: &ObjectId, conflicts: &[Conflict]) -> Refusal {
     let fields: Vec<_> = conflicts.iter().map(|c| format!("{} (managed by {})", c.field, c.manager)).collect();
     let message = format!(
-        "{words} was left alone: others manage {}. Remove the fields here, or have their managers let them go.",
+        "{id} was left alone: others manage {}. Remove the fields here, or have their managers let them go.",
         fields.join(", ")
     );
-    Refusal { object: words.to_owned(), reason: RefusalReason::FieldConflict, message }
+    Refusal { object: id.clone(), reason: RefusalReason::FieldConflict, message }
 }
 
 fn value(object: &DynamicObject) -> Result<Value, Error> {

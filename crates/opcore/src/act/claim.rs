@@ -12,11 +12,11 @@ use crate::plan::Target;
 impl Actor<'_> {
     /// Applies the fields as our manager, unforced, onto the very object that was meant.
     pub(super) async fn claim(&self, target: &Target, wanted: &Value) -> Result<Outcome, Error> {
-        let words = target.to_string();
+        let id = target.id();
         let live = match self.find(target).await {
             Ok(Some(live)) => live,
             Ok(None) => return Ok(Outcome::Gone),
-            Err(error) => return refused(&words, error),
+            Err(error) => return refused(&id, error),
         };
         let mut desired = DynamicObject {
             types: Some(TypeMeta {
@@ -47,10 +47,10 @@ impl Actor<'_> {
             Ok(_) => Ok(Outcome::Changed),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Outcome::Gone),
             Err(kube::Error::Api(status)) if status.code == 409 => match conflicts(&status).as_slice() {
-                [] => Err(Error::Stale(words)),
-                conflicts => Ok(Outcome::Refused(field_conflict(&words, conflicts))),
+                [] => Err(Error::Stale(id.to_string())),
+                conflicts => Ok(Outcome::Refused(field_conflict(&id, conflicts))),
             },
-            Err(error) => refused(&words, error),
+            Err(error) => refused(&id, error),
         }
     }
 }

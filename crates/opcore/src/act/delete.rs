@@ -16,7 +16,7 @@ impl Actor<'_> {
             let live = match self.find(target).await {
                 Ok(Some(live)) => live,
                 Ok(None) => return Ok(Outcome::Gone),
-                Err(error) => return refused(&target.to_string(), error),
+                Err(error) => return refused(&target.id(), error),
             };
             if live.metadata.deletion_timestamp.is_some() {
                 return Ok(Outcome::Deleting);
@@ -32,7 +32,7 @@ impl Actor<'_> {
                     Standing::Foreign => RefusalReason::Foreign,
                     _ => RefusalReason::Unowned,
                 };
-                return Ok(Outcome::Refused(Refusal { object: target.to_string(), reason, message }));
+                return Ok(Outcome::Refused(Refusal { object: target.id(), reason, message }));
             }
             let params = DeleteParams {
                 preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version }),
@@ -49,7 +49,7 @@ impl Actor<'_> {
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Outcome::Gone),
                 // It changed between the look and the delete: look again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => return refused(&target.to_string(), error),
+                Err(error) => return refused(&target.id(), error),
             }
         }
         Err(Error::Stale(target.to_string()))

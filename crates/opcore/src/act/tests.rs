@@ -60,7 +60,7 @@ async fn tried(plan: Plan, mut answers: Vec<(u16, Value)>) -> (Result<(), Error>
         }
     });
     let (client, claimant) = (Client::new(service, "shop"), claimant());
-    let actor = Actor { client: &client, claimant: &claimant, contract: None };
+    let actor = Actor::new(&client, &claimant, None);
     let done = run(&actor, Some(&mut Root::of(&map(live()))), &plan).await;
     (done.whole().map(|_| ()), std::mem::take(&mut *sent.lock().unwrap()))
 }

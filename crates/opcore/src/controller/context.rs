@@ -1,17 +1,22 @@
 //! What every part of an operator is given.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::watch;
 
+use crate::act::Actor;
 use crate::error::Error;
 use crate::events::Events;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::operator::Operator;
+use crate::ownership::contract::Contract;
+use crate::ownership::{Claimant, InForce, in_force};
+use crate::reader::Reader;
 
 /// The bounds of a controller.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +49,8 @@ struct Inner {
     health: Health,
     events: Events,
     clock: Clock,
+    contract: watch::Sender<InForce>,
+    follows_contract: AtomicBool,
     stopping: watch::Receiver<bool>,
 }
 
@@ -63,6 +70,8 @@ pub struct Parts {
     pub metrics: Metrics,
     /// The probes.
     pub health: Health,
+    /// What is known of the ownership contract. [`InForce::NotAsked`]: it is read from the cluster.
+    pub contract: InForce,
     /// Turns true when the process is asked to stop.
     pub stopping: watch::Receiver<bool>,
 }
@@ -70,10 +79,24 @@ pub struct Parts {
 impl Context {
     /// A context of these parts, on the system's clock.
     pub fn new(parts: Parts) -> Self {
-        let Parts { client, operator, namespaces, limits, metrics, health, stopping } = parts;
+        let Parts { client, operator, namespaces, limits, metrics, health, contract, stopping } = parts;
         let events = Events::new(client.clone(), &operator);
         let clock = Box::new(Timestamp::now);
-        Self(Arc::new(Inner { client, operator, namespaces, limits, metrics, health, events, clock, stopping }))
+        let settled = contract != InForce::NotAsked;
+        let contract = watch::Sender::new(contract);
+        Self(Arc::new(Inner {
+            client,
+            operator,
+            namespaces,
+            limits,
+            metrics,
+            health,
+            events,
+            clock,
+            contract,
+            follows_contract: AtomicBool::new(settled),
+            stopping,
+        }))
     }
 
     /// Runs an operator until the process is asked to stop.
@@ -85,9 +108,51 @@ impl Context {
         super::run(self.clone(), operator).await
     }
 
-    /// The client. Reads are anyone's; writes belong to [`crate::act`].
+    /// What can be read. Writes belong to [`crate::act`].
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.0.client.clone())
+    }
+
+    /// The client of the controller itself.
     pub fn client(&self) -> &Client {
         &self.0.client
+    }
+
+    /// Whoever writes for this claimant, by the contract in force.
+    ///
+    /// # Errors
+    ///
+    /// While it is not known whether a contract is in force.
+    pub fn actor<'a>(&'a self, claimant: &'a Claimant) -> Result<Actor<'a>, Error> {
+        Ok(Actor::new(&self.0.client, claimant, self.contract()?))
+    }
+
+    /// The contract in force, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// While that is not known.
+    pub fn contract(&self) -> Result<Option<Arc<Contract>>, Error> {
+        self.0.contract.borrow().contract()
+    }
+
+    /// Keeps what is known of the contract true, for ever, unless that was settled from the beginning. Of several callers,
+    /// one does.
+    pub fn follow_contract(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (context, is_first) = (self.clone(), !self.0.follows_contract.swap(true, Ordering::Relaxed));
+        async move {
+            if is_first {
+                let known = context.0.contract.clone();
+                in_force::follow(context, known).await;
+            }
+            std::future::pending().await
+        }
+    }
+
+    /// Resolves when it has been asked for the contract, whatever came of it.
+    pub async fn contract_asked(&self) {
+        let mut contract = self.0.contract.subscribe();
+        let _ = contract.wait_for(|contract| *contract != InForce::NotAsked).await;
     }
 
     /// The operator's name: its field manager, and its mark on what it applies.

@@ -14,12 +14,13 @@ use serde_json::{Value, json};
 use tracing::Instrument;
 
 use super::{Context, Shared, at_least, is_cluster_scoped};
-use crate::act::{self, Actor, Refusal, RefusalReason, Root};
+use crate::act::{self, Done, Refusal, RefusalReason, Root};
 use crate::conditions::{self, Condition, Conditions, Summary};
 use crate::error::{Class, Error};
 use crate::events;
+use crate::finalizer::{self, Phase};
 use crate::metrics::ReconcileResult;
-use crate::operator::{Decision, Next, Note, Operator};
+use crate::operator::{Admission, Decision, DecisionOf, Next, Note, Operator};
 use crate::ownership::Claimant;
 use crate::plan::Write;
 use crate::queue::Key;
@@ -37,6 +38,9 @@ enum Pass {
 
 /// After this many failures in a row a status that says nothing of them would mislead: about half a minute.
 const TELLING_FAILURES: u32 = 5;
+
+/// How often an object is decided on anew in one pass. One that claims what it was refused is a fault of the operator.
+const DECIDED_AT_MOST: usize = 8;
 
 /// An API server that has just started, and one that does not know a new token yet, forbid for a moment what they allow.
 const TELLING_REFUSALS: u32 = 3;
@@ -114,11 +118,17 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     let (operator, context) = (&shared.operator, &shared.context);
     let conditions_before = object.status().map_or(&[][..], Conditions::conditions);
     show(shared, key, conditions_before);
-    let seen = operator.observe(&object, context).await?;
-    let Decision { plan, mut status, notes, next } = operator.decide(&object, &seen, context.now());
+    if finalizer::phase(object.as_ref(), O::FINALIZER) == Phase::Released {
+        // Others hold it still. There is nothing left to do, and nothing left to say.
+        return Ok(Pass::Done { next: Next::OnEvent, refused: false });
+    }
+    let mut seen = operator.observe(&object, context).await?;
+    let Some(decision) = decided(shared, &object, &mut seen).await? else {
+        return Ok(Pass::Done { next: Next::OnEvent, refused: false });
+    };
+    let Decision { plan, mut status, notes, next, .. } = decision;
 
     let claimant = Claimant::acting_for(context.operator(), object.as_ref());
-    let actor = Actor { client: context.client(), claimant: &claimant, contract: None };
     let mut root = Root::of(object.as_ref());
     let about = object.object_ref(&());
     let releases = plan.writes().any(|write| matches!(write, Write::RemoveFinalizer(_)));
@@ -126,7 +136,11 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
         // What is told of an object that goes is told before: nobody could do so after a crash.
         tell(context, &about, &notes).await;
     }
-    let done = act::run(&actor, Some(&mut root), &plan).await;
+    let done = match context.actor(&claimant) {
+        Ok(actor) => act::run(&actor, Some(&mut root), &plan).await,
+        Err(_) if plan.is_empty() => Done::default(),
+        Err(unknown) => Done { failure: Some(unknown), ..Done::default() },
+    };
     if Some(root.resource_version()) != object.resource_version().as_deref() {
         remember(shared, key, root.resource_version());
     }
@@ -157,9 +171,32 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     {
         return Err(done.failure.unwrap_or(error));
     }
+    operator.published(&object, &status, context.now());
     told(shared, &about, conditions_before, &status, if releases { &[] } else { &notes }).await;
     let refused = done.refusal().is_some();
     Ok(done.failure.map_or(Pass::Done { next, refused }, Pass::Failed))
+}
+
+/// Decides, and anew as long as what is claimed is not to be had.
+async fn decided<O: Operator>(
+    shared: &Shared<O>,
+    object: &O::Object,
+    seen: &mut O::Seen,
+) -> Result<Option<DecisionOf<O>>, Error> {
+    for _ in 0..DECIDED_AT_MOST {
+        let now = shared.context.now();
+        let operator = &shared.operator;
+        let (active, terminating) =
+            (|now| operator.decide(object, seen, now), |now| operator.tear_down(object, seen, now));
+        let decision = finalizer::decide(object, O::FINALIZER, now, active, terminating);
+        let Some(mut decision) = decision else { return Ok(None) };
+        let claims = std::mem::take(&mut decision.claims);
+        match shared.operator.admit(object, claims, seen, &shared.context, now).await? {
+            Admission::Granted => return Ok(Some(decision)),
+            Admission::DecideAnew => {}
+        }
+    }
+    Err(Error::Bug(format!("{DECIDED_AT_MOST} decisions in a row claimed what was not to be had")))
 }
 
 /// Tells what has become of an object, once it is published: the change of `Ready`, and what was noted beside it.

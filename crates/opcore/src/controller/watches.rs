@@ -1,8 +1,8 @@
 //! Which changes concern which objects.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::relations::{Related, Relations};
 use super::{Context, Shared, Wakes, is_cluster_scoped};
 use crate::conditions::{READY, RECONCILING, STALLED};
 use crate::health::Expected;
@@ -26,7 +27,44 @@ pub struct Watches<K> {
     context: Context,
     wakes: Wakes,
     tasks: Vec<BoxFuture<'static, ()>>,
-    kind: std::marker::PhantomData<K>,
+    related: Relating<K>,
+}
+
+/// What objects of a kind are to each other, and how that is read from one.
+pub(super) struct Relating<K> {
+    read: Arc<OnceLock<Box<Read<K>>>>,
+    known: Arc<Mutex<Related>>,
+}
+
+type Read<K> = dyn Fn(&K) -> Relations + Send + Sync;
+
+impl<K> Clone for Relating<K> {
+    fn clone(&self) -> Self {
+        Self { read: self.read.clone(), known: self.known.clone() }
+    }
+}
+
+impl<K> Default for Relating<K> {
+    fn default() -> Self {
+        Self { read: Arc::default(), known: Arc::default() }
+    }
+}
+
+impl<K: Root> Relating<K> {
+    /// An object is there, in this form. Returns whom that concerns.
+    fn put(&self, key: &Key, object: &K) -> BTreeSet<Key> {
+        let Some(read) = self.read.get() else { return BTreeSet::new() };
+        // One odd object must not end the watch on all the others.
+        let relations = std::panic::catch_unwind(AssertUnwindSafe(|| read(object))).unwrap_or_else(|_| {
+            tracing::error!(object = %key, "a fault in this program: what it names cannot be told");
+            Relations::default()
+        });
+        crate::lock(&self.known).put(key, relations)
+    }
+
+    fn remove(&self, key: &Key) -> BTreeSet<Key> {
+        crate::lock(&self.known).remove(key)
+    }
 }
 
 impl<K: Root> Watches<K> {
@@ -67,6 +105,26 @@ impl<K: Root> Watches<K> {
             self.tasks.push(follow(changes, wakes, whom, first).boxed());
         }
         self
+    }
+
+    /// Says what objects are called and what they name: a change of one wakes those that name it, and those that it names
+    /// or named. Other kinds that they name are said by [`Watches::named`].
+    pub fn relate(&mut self, read: impl Fn(&K) -> Relations + Send + Sync + 'static) -> &mut Self {
+        // Said twice, the first counts.
+        let _ = self.related.read.set(Box::new(read));
+        self
+    }
+
+    /// Wakes objects when something of another kind that they name changes or goes: `word` tells what it is called in
+    /// [`Watches::relate`], from its namespace and name.
+    pub fn named<C>(&mut self, word: impl Fn(&Key) -> String + Send + Sync + 'static) -> &mut Self
+    where
+        C: Resource<DynamicType = (), Scope: 'static>,
+    {
+        let known = self.related.known.clone();
+        self.concerns::<C>(None, move |object| {
+            crate::lock(&known).naming(&word(&Key::of(object))).into_iter().collect()
+        })
     }
 
     /// A handle by which the operator itself can have an object looked at, from a watch of its own.
@@ -111,7 +169,7 @@ pub(super) fn start<O: Operator>(shared: &Arc<Shared<O>>) -> JoinSet<()> {
         context: shared.context.clone(),
         wakes: shared.wakes.clone(),
         tasks: Vec::new(),
-        kind: std::marker::PhantomData::<O::Object>,
+        related: shared.related.clone(),
     };
     shared.operator.watches(&mut watches);
     let mut tasks = JoinSet::new();
@@ -160,6 +218,7 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
                         let own_words = shared.backoff().failures(&key) > 0
                             && known.is_some_and(|known| differ_in_summary_only(known.as_ref(), &object));
                         told.remove(&key);
+                        shared.related.put(&key, &object).iter().for_each(|key| shared.wakes.wake(key));
                         shared.cache.put(object);
                         if own_words {
                             continue;
@@ -178,6 +237,7 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
             }
             Change::Gone(key) => {
                 told.remove(&key);
+                shared.related.remove(&key).iter().for_each(|key| shared.wakes.wake(key));
                 shared.cache.remove(&key);
                 shared.wakes.wake(&key);
             }

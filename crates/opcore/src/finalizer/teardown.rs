@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::record::{StepPhase, StepRecord, TeardownRecord};
+use crate::conditions::whole_milliseconds;
 use crate::graph;
 use crate::operator::Note;
 
@@ -182,6 +183,12 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// No step can be taken.
+    pub(super) fn stuck(published: Option<&TeardownRecord>, now: Timestamp) -> Self {
+        let record = published.cloned().unwrap_or(TeardownRecord { started_at: now, steps: Vec::new() });
+        Self { record, act: Vec::new(), gave_up: Vec::new(), state: State::Running, next: None }
+    }
+
     /// Whether `step` may act in this pass.
     pub fn acts(&self, step: &str) -> bool {
         self.act.iter().any(|name| name == step)
@@ -293,7 +300,7 @@ impl Teardown {
         force: &Force,
         now: Timestamp,
     ) -> Progress {
-        let now = milliseconds(now);
+        let now = whole_milliseconds(now);
         let started_at = published.map_or(now, |record| record.started_at);
         let mut progress = Progress {
             record: TeardownRecord { started_at, steps: Vec::with_capacity(self.steps.len()) },
@@ -476,9 +483,4 @@ fn sorted(order: &[String], mut waiting: BTreeMap<String, Step>) -> Vec<Step> {
 
 fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     one.into_iter().chain(other).min()
-}
-
-/// Finer times would only make the status harder to read.
-fn milliseconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }

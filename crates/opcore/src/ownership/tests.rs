@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::contract::{Contract, OwnerSpec, Rule, Selector};
+use super::contract::{Contract, Enforcement, OwnerSpec, Rule, Selector};
 use super::*;
 
 const US: &str = "wave-orchestrator";
@@ -155,6 +155,7 @@ fn nothing_known_is_unowned_and_not_ours() {
     assert_eq!(verdict("").standing, Standing::Unowned);
 }
 
+/// One that is enforced.
 fn contract() -> Contract {
     Contract {
         owners: vec![OwnerSpec {
@@ -178,6 +179,7 @@ fn contract() -> Contract {
                 owner: "rollouts".to_owned(),
             },
         ],
+        enforcement: Enforcement::Deny,
         ..Contract::default()
     }
 }
@@ -221,6 +223,30 @@ fn what_is_merely_offered_may_be_taken_over_but_not_deleted() {
     assert!(!verdict("").may_delete());
     let given = judge(Subject { group: "", kind: "ConfigMap", meta: &meta("") }, &claimant(), Some(&contract()));
     assert!(given.standing == Standing::Adoptable && !given.may_delete());
+}
+
+#[test]
+fn what_carries_the_uid_of_our_object_is_ours_to_delete_whatever_a_contract_says_by_now() {
+    let judged =
+        |marks: &str| judge(Subject { group: "", kind: "Service", meta: &meta(marks) }, &claimant(), Some(&contract()));
+    let given_away = judged("labels: {opcore.dev/owner-uid: uid-of-fleet}");
+    assert!(given_away.standing == Standing::Foreign && given_away.may_delete());
+    assert!(!judged("labels: {opcore.dev/owner-uid: another-uid}").may_delete());
+    let of_a_controller = "labels: {opcore.dev/owner-uid: uid-of-fleet}\n\
+                           ownerReferences: [{apiVersion: v1, kind: Other, name: o, uid: x, controller: true}]";
+    assert!(!judged(of_a_controller).may_delete(), "a label that was copied along makes nothing ours");
+}
+
+#[test]
+fn a_contract_that_only_reports_or_warns_blocks_nothing_and_gives_nothing() {
+    for enforcement in [Enforcement::Report, Enforcement::Warn] {
+        let contract = Contract { enforcement, ..contract() };
+        let judged = |kind: &str, marks: &str| {
+            judge(Subject { group: "", kind, meta: &meta(marks) }, &claimant(), Some(&contract)).standing
+        };
+        assert_eq!(judged("Service", "labels: {opcore.dev/owner-uid: uid-of-fleet}"), Standing::Ours);
+        assert_eq!(judged("ConfigMap", "labels: {app.kubernetes.io/managed-by: Helm}"), Standing::Foreign);
+    }
 }
 
 #[test]

@@ -46,6 +46,11 @@ pub struct Flags {
     #[arg(long, env = "OPCORE_LEASE_DURATION", default_value = "15s", value_parser = lease_duration)]
     pub lease_duration: Duration,
 
+    /// Whether to follow the ownership contract: then nothing is written until it is known whether one is in force, which
+    /// takes the right to list and watch ownershipcontracts.opcore.dev.
+    #[arg(long, env = "OPCORE_OWNERSHIP_CONTRACT", default_value_t = true, action = clap::ArgAction::Set)]
+    pub ownership_contract: bool,
+
     /// How many objects to work on at once.
     #[arg(long, env = "OPCORE_CONCURRENCY", default_value = "16", value_parser = at_least_one)]
     pub concurrency: usize,

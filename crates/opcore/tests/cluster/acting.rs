@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
-use opcore::act::{self, Actor, Done, Outcome, RefusalReason, Root};
+use opcore::act::{self, Outcome, RefusalReason, Root};
 use opcore::ownership::{Claimant, Owner};
 use opcore::plan::Target;
 use opcore::{Error, Plan, Write};
@@ -13,16 +13,24 @@ use serde_json::json;
 
 use crate::stage::{Stage, gone, meddled, writes};
 use opcore_testing::proxy::{Fate, Proxy};
+use opcore_testing::running::without_contract;
 
 fn claimant() -> Claimant {
     let owner = Owner { uid: "11111111-2222-3333-4444-555555555555".to_owned(), words: "Notebook/shop/a".to_owned() };
     Claimant { operator: "notebook-operator".to_owned(), owner: Some(owner) }
 }
 
-async fn act(client: &Client, plan: impl IntoIterator<Item = Write>) -> Result<Done, Error> {
-    let claimant = claimant();
-    let actor = Actor { client, claimant: &claimant, contract: None };
-    act::run(&actor, None, &plan.into_iter().collect::<Plan>()).await.whole()
+/// What came of the writes.
+#[derive(Debug)]
+struct Acted {
+    outcomes: Vec<Outcome>,
+}
+
+async fn act(client: &Client, plan: impl IntoIterator<Item = Write>) -> Result<Acted, Error> {
+    let (claimant, plan) = (claimant(), plan.into_iter().collect::<Plan>());
+    let context = without_contract("notebook-operator", client.clone());
+    let done = act::run(&context.actor(&claimant)?, None, &plan).await.whole()?;
+    Ok(Acted { outcomes: done.attempts.into_iter().map(|attempt| attempt.outcome).collect() })
 }
 
 fn map(stage: &Stage, name: &str, data: &[(&str, &str)]) -> ConfigMap {
@@ -43,8 +51,12 @@ fn apply(stage: &Stage, name: &str, data: &[(&str, &str)]) -> Write {
 }
 
 /// The reason and the words of the only refusal.
-fn refusal(done: &Done) -> (RefusalReason, &str) {
-    let refusal = done.refusal().unwrap_or_else(|| panic!("nothing was refused: {:?}", done.outcomes));
+fn refusal(acted: &Acted) -> (RefusalReason, &str) {
+    let refused = acted.outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Refused(refusal) => Some(refusal),
+        _ => None,
+    });
+    let refusal = refused.unwrap_or_else(|| panic!("nothing was refused: {acted:?}"));
     (refusal.reason, &refusal.message)
 }
 
@@ -107,7 +119,7 @@ async fn an_unowned_object_is_left_alone_until_a_person_hands_it_over() {
     let adopt = json!({"metadata": {"annotations": {"opcore.dev/adopt": "true"}}});
     stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&adopt)).await.unwrap();
     let done = act(&stage.client, [write]).await.unwrap();
-    assert!(done.refusal().is_none(), "{done:?}");
+    assert!(!done.outcomes.iter().any(|outcome| matches!(outcome, Outcome::Refused(_))), "{done:?}");
     assert_eq!(stage.maps().get("front").await.unwrap().data.unwrap()["a"], "1");
 }
 
@@ -184,7 +196,8 @@ async fn deleting_what_is_gone_or_going_is_a_success_and_no_write() {
 async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_read() {
     let stage = Stage::new("act").await;
     let claimant = claimant();
-    let actor = Actor { client: &stage.client, claimant: &claimant, contract: None };
+    let context = without_contract("notebook-operator", stage.client.clone());
+    let actor = context.actor(&claimant).unwrap();
     let add: Plan = [Write::AddFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
     let old = stage.maps().create(&PostParams::default(), &map(&stage, "front", &[])).await.unwrap();
 
@@ -381,11 +394,13 @@ async fn what_goes_between_the_look_and_the_write_is_a_success() {
             maps.delete("front", &DeleteParams::default()).await.unwrap();
             gone(&maps, "front", &uid).await;
         });
-        let actor = Actor { client: &client, claimant: &claimant, contract: None };
+        let context = without_contract("notebook-operator", client.clone());
+        let actor = context.actor(&claimant).unwrap();
         let releases = write.is_some();
         let plan: Plan = [write.unwrap_or_else(|| Write::delete(&live))].into_iter().collect();
         let done = act::run(&actor, Some(&mut Root::of(&live)), &plan).await.whole().unwrap();
-        assert_eq!((done.outcomes, done.gone), (vec![Outcome::Gone], releases));
+        let outcomes: Vec<_> = done.attempts.iter().map(|attempt| &attempt.outcome).collect();
+        assert_eq!((outcomes, done.gone), (vec![&Outcome::Gone], releases));
     }
 }
 

@@ -21,6 +21,9 @@ struct Panicky;
 impl Operator for Panicky {
     type Object = Notebook;
     type Seen = Shelf;
+    type Claims = ();
+
+    const FINALIZER: &'static str = Notebooks::FINALIZER;
 
     async fn observe(&self, notebook: &Notebook, context: &Context) -> Result<Shelf, Error> {
         Notebooks.observe(notebook, context).await
@@ -29,6 +32,10 @@ impl Operator for Panicky {
     fn decide(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
         assert!(!notebook.name_any().starts_with("panics"), "made up");
         Notebooks.decide(notebook, seen, now)
+    }
+
+    fn tear_down(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
+        Notebooks.tear_down(notebook, seen, now)
     }
 }
 
@@ -200,6 +207,9 @@ struct Counting {
 impl Operator for Counting {
     type Object = Notebook;
     type Seen = Shelf;
+    type Claims = ();
+
+    const FINALIZER: &'static str = Notebooks::FINALIZER;
 
     async fn observe(&self, notebook: &Notebook, context: &Context) -> Result<Shelf, Error> {
         self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -210,6 +220,10 @@ impl Operator for Counting {
 
     fn decide(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
         Notebooks.decide(notebook, seen, now)
+    }
+
+    fn tear_down(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
+        Notebooks.tear_down(notebook, seen, now)
     }
 }
 

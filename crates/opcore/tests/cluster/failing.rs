@@ -13,7 +13,7 @@ use opcore::finalizer::OnExpiry;
 use opcore::{Context, Decision, Error, Next, Operator};
 use serde_json::json;
 
-use crate::notebook::{Notebook, NotebookSpec};
+use crate::notebook::{Notebook, NotebookSpec, Notebooks};
 use crate::stage::{Settings, Stage, event, events, eventually, start};
 use opcore_testing::proxy::{Fate, Passed, Proxy};
 
@@ -24,6 +24,9 @@ struct Fickle(Arc<Mutex<Vec<Instant>>>);
 impl Operator for Fickle {
     type Object = Notebook;
     type Seen = ();
+    type Claims = ();
+
+    const FINALIZER: &'static str = Notebooks::FINALIZER;
 
     async fn observe(&self, _: &Notebook, _: &Context) -> Result<(), Error> {
         let mut tries = self.0.lock().unwrap();
@@ -34,6 +37,10 @@ impl Operator for Fickle {
 
     fn decide(&self, _: &Notebook, (): &(), _: jiff::Timestamp) -> Decision<Notebook> {
         unreachable!("nothing was read")
+    }
+
+    fn tear_down(&self, notebook: &Notebook, (): &(), now: jiff::Timestamp) -> Decision<Notebook> {
+        self.decide(notebook, &(), now)
     }
 }
 
@@ -113,6 +120,9 @@ struct Hasty(Arc<Mutex<Vec<Instant>>>);
 impl Operator for Hasty {
     type Object = Notebook;
     type Seen = ();
+    type Claims = ();
+
+    const FINALIZER: &'static str = Notebooks::FINALIZER;
 
     async fn observe(&self, _: &Notebook, _: &Context) -> Result<(), Error> {
         self.0.lock().unwrap().push(Instant::now());
@@ -122,6 +132,10 @@ impl Operator for Hasty {
     fn decide(&self, notebook: &Notebook, (): &(), now: jiff::Timestamp) -> Decision<Notebook> {
         let status = notebook.status.clone().unwrap_or_default();
         Decision { next: Next::At(now), ..Decision::say(status) }
+    }
+
+    fn tear_down(&self, notebook: &Notebook, (): &(), now: jiff::Timestamp) -> Decision<Notebook> {
+        self.decide(notebook, &(), now)
     }
 }
 
@@ -177,6 +191,9 @@ struct Fragile(Arc<AtomicUsize>);
 impl Operator for Fragile {
     type Object = fragile::Notebook;
     type Seen = ();
+    type Claims = ();
+
+    const FINALIZER: &'static str = Notebooks::FINALIZER;
 
     async fn observe(&self, _: &fragile::Notebook, _: &Context) -> Result<(), Error> {
         self.0.fetch_add(1, Ordering::SeqCst);
@@ -187,6 +204,10 @@ impl Operator for Fragile {
         let mut status = notebook.status.clone().unwrap_or_default();
         Summary::ready("Written", "made up").write(&mut status, notebook.metadata.generation, now);
         Decision::say(status)
+    }
+
+    fn tear_down(&self, notebook: &fragile::Notebook, (): &(), now: jiff::Timestamp) -> Decision<fragile::Notebook> {
+        self.decide(notebook, &(), now)
     }
 }
 

@@ -9,6 +9,7 @@ mod stage;
 
 mod acting;
 mod admission;
+mod contracts;
 mod converging;
 mod crashing;
 mod failing;

@@ -5,20 +5,21 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
-use opcore::act::{self, Actor, RefusalReason};
+use opcore::act::{self, RefusalReason};
 use opcore::conditions::{self, READY, Summary};
 use opcore::ownership::Claimant;
 use opcore::{Context, Decision, Error, Operator, Plan, Write};
+use opcore_testing::running::without_contract;
 use serde_json::json;
 
-use crate::notebook::Notebook;
+use crate::notebook::{Notebook, Notebooks};
 use crate::stage::{Settings, Stage, event, eventually, start};
 
 #[tokio::test]
 async fn a_secret_that_the_api_server_refuses_is_named_without_its_values() {
     let stage = Stage::new("secrecy").await;
     let claimant = Claimant { operator: "notebook-operator".to_owned(), owner: None };
-    let actor = Actor { client: &stage.client, claimant: &claimant, contract: None };
+    let context = without_contract("notebook-operator", stage.client.clone());
     for (field, value) in [
         ("stringData", json!({"pin": 4711})),
         ("data", json!({"pin": "4711 is no base64"})),
@@ -30,8 +31,9 @@ async fn a_secret_that_the_api_server_refuses_is_named_without_its_values() {
         secret[field] = value;
         let secret = serde_json::from_value(secret).unwrap();
         let write = Write::apply_dynamic(ApiResource::erase::<Secret>(&()), secret);
-        let done = act::run(&actor, None, &Plan::from_iter([write])).await.whole().unwrap();
-        let refusal = done.refusal().unwrap_or_else(|| panic!("{field} was not refused: {:?}", done.outcomes));
+        let plan = Plan::from_iter([write]);
+        let done = act::run(&context.actor(&claimant).unwrap(), None, &plan).await.whole().unwrap();
+        let refusal = done.refusal().unwrap_or_else(|| panic!("{field} was not refused: {:?}", done.attempts));
         assert_eq!(refusal.reason, RefusalReason::Invalid, "{refusal:?}");
         assert!(refusal.message.contains("Secret") && !refusal.message.contains("4711"), "{}", refusal.message);
     }
@@ -40,18 +42,29 @@ async fn a_secret_that_the_api_server_refuses_is_named_without_its_values() {
 /// A word that must not be told.
 const CANARY: &str = "canary-4711";
 
+/// A Secret, read as what it is not.
+#[derive(Clone, Debug, serde::Deserialize, kube::Resource)]
+#[resource(inherit = Secret)]
+struct Misread {
+    metadata: kube::core::ObjectMeta,
+    #[expect(dead_code, reason = "it cannot be read")]
+    data: Vec<u8>,
+}
+
 /// Makes a Secret of each notebook, some of which cannot be made, and reads what cannot be read.
 struct Keeper;
 
 impl Operator for Keeper {
     type Object = Notebook;
     type Seen = ();
+    type Claims = ();
+
+    const FINALIZER: &'static str = Notebooks::FINALIZER;
 
     async fn observe(&self, notebook: &Notebook, context: &Context) -> Result<(), Error> {
         if notebook.name_any() == "misread" {
-            let path = format!("/api/v1/namespaces/{}/secrets/theirs", notebook.namespace().unwrap_or_default());
-            let request = http::Request::get(path).body(Vec::new()).map_err(|error| Error::Bug(error.to_string()))?;
-            context.client().request::<Vec<u8>>(request).await?;
+            let secrets = context.reader().namespaced::<Misread>(&notebook.namespace().unwrap_or_default());
+            secrets.get_opt("theirs").await?;
         }
         Ok(())
     }
@@ -68,6 +81,10 @@ impl Operator for Keeper {
         let mut status = notebook.status.clone().unwrap_or_default();
         Summary::ready("Kept", "It is kept.").write(&mut status, notebook.metadata.generation, now);
         Decision { plan: Plan::from_iter([write]), ..Decision::say(status) }
+    }
+
+    fn tear_down(&self, notebook: &Notebook, (): &(), now: jiff::Timestamp) -> Decision<Notebook> {
+        self.decide(notebook, &(), now)
     }
 }
 

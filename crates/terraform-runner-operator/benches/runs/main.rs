@@ -38,6 +38,10 @@ const DISPLACED: usize = 16 + 10;
 const IDLE_MIB: f64 = 20.0;
 const FULL_MIB: f64 = 60.0;
 
+/// The one that the operators choose: memory is measured here.
+#[global_allocator]
+static ALLOCATOR: opcore::Allocator = opcore::Allocator;
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     opcore::client::install_crypto_provider();

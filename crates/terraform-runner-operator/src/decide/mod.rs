@@ -18,72 +18,58 @@ mod want;
 
 use jiff::Timestamp;
 use opcore::act::{Refusal, RefusalReason};
-use opcore::conditions::Summary;
-use opcore::finalizer::{self, Phase};
+use opcore::conditions::{Summary, whole_milliseconds};
 use opcore::operator::Note;
 use opcore::{Decision, Next, Plan, Write};
 
-use crate::api::v1alpha1::{
-    Action, FINALIZER, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
-};
+use crate::api::v1alpha1::{Action, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
 use crate::observe::Seen;
 use crate::render::{self, Settings};
 use crate::run::names::Names;
 use crate::slots::Class;
 use obstacles::Obstacle;
+pub use teardown::tear_down;
 use want::{Standing, Want, Wish};
 
-/// Decides what becomes of a workspace.
-pub fn decide(
-    workspace: &TerraformWorkspace,
-    seen: &Seen,
-    settings: &Settings,
-    now: Timestamp,
-) -> Decision<TerraformWorkspace> {
-    let now = whole(now);
-    match finalizer::phase(workspace, FINALIZER) {
-        Phase::Active { guarded: false } => {
-            // Nothing may be made before it is sure to be taken down again.
-            let mut decision = Decision::say(workspace.status.clone().unwrap_or_default());
-            decision.plan.then(Write::AddFinalizer(FINALIZER.to_owned()));
-            decision
+/// What a decision claims: a turn to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// None: nothing runs, and nothing is to.
+    #[default]
+    None,
+    /// One for a run that begins.
+    Take(Class),
+    /// The one that it has, for a run that is under way.
+    Keep(Class),
+    /// The place in the queue that it got when there was none.
+    Await,
+}
+
+impl Turn {
+    /// What is claimed for what is to be published. `queued` says that a run would begin, were it its turn.
+    fn of(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, queued: bool) -> Self {
+        let published = workspace.status.as_ref().and_then(|status| status.run.as_ref()).map(|run| run.number);
+        match status.run.as_ref().filter(|run| !run.is_over()) {
+            _ if queued => Self::Await,
+            Some(run) if published == Some(run.number) => Self::Keep(class(run.action)),
+            Some(run) => Self::Take(class(run.action)),
+            None => Self::None,
         }
-        Phase::Active { guarded: true } => keep_applied(workspace, seen, settings, now),
-        Phase::Terminating => teardown::tear_down(workspace, seen, settings, now),
-        Phase::Released => Decision::say(workspace.status.clone().unwrap_or_default()),
     }
 }
 
-/// What kind of a turn it would take, if it may run now.
-pub fn wants_turn(workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> Option<Class> {
-    let now = whole(now);
-    let mut status = workspace.status.clone().unwrap_or_default();
-    let _ = ended::take_in(workspace, seen, &mut status, now);
-    let wish = match finalizer::phase(workspace, FINALIZER) {
-        Phase::Active { guarded: true } => {
-            drop_unbegun(workspace, seen, &mut status, now);
-            match want::want(workspace, seen, &status, now) {
-                Want::Run(wish) => wish,
-                Want::Nothing(_) => return None,
-            }
-        }
-        Phase::Terminating => teardown::wish(workspace, seen, &status, now)?,
-        _ => return None,
-    };
-    Some(class(wish.action))
-}
-
-/// What a run under way counts as.
-pub fn class(action: Action) -> Class {
+/// What a run counts as.
+fn class(action: Action) -> Class {
     if action == Action::Check { Class::Check } else { Class::Run }
 }
 
-fn keep_applied(
+/// Decides how a workspace is kept applied.
+pub fn keep_applied(
     workspace: &TerraformWorkspace,
     seen: &Seen,
     settings: &Settings,
     now: Timestamp,
-) -> Decision<TerraformWorkspace> {
+) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
     let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
     let has_ended = |status: Option<&TerraformWorkspaceStatus>| status?.run.as_ref().map(Run::is_over);
@@ -92,6 +78,7 @@ fn keep_applied(
     want::forget(workspace, seen, &mut status);
     let mut writes = Plan::new();
     drop_unbegun(workspace, seen, &mut status, now);
+    let mut queued = false;
     let mut standing = match want::want(workspace, seen, &status, now) {
         Want::Nothing(standing) => {
             writes = make_job(workspace, seen, &status, settings);
@@ -109,6 +96,7 @@ fn keep_applied(
         Want::Run(wish) if just_ended => Standing::next(&wish),
         Want::Run(wish) => {
             if let Some(obstacle) = obstacles::obstacle(workspace, seen, &wish, now) {
+                queued = obstacle.queued;
                 stopped(obstacle, &mut status, &mut writes)
             } else {
                 begin(workspace, seen, &wish, &mut status, &mut writes, now);
@@ -135,7 +123,8 @@ fn keep_applied(
         status.diagnostics.insert(0, diagnostic.clone());
     }
     publish::describe(workspace, &standing, &mut status, now);
-    Decision { plan: writes, status, notes, next: standing.next.map_or(Next::OnEvent, Next::At) }
+    let (claims, next) = (Turn::of(workspace, &status, queued), standing.next.map_or(Next::OnEvent, Next::At));
+    Decision { plan: writes, status, notes, next, claims, release: false }
 }
 
 /// Keeps the inputs and puts the run down in the status. Its Job is made when that is published.
@@ -239,7 +228,7 @@ pub(crate) fn refused(status: &mut TerraformWorkspaceStatus, refusal: &Refusal, 
     if let Some(run) = status.run.clone().filter(|run| lasts && !run.is_over() && run.job_uid.is_none()) {
         // A destroy is held up by that, and has not failed.
         let outcome = if run.action == Action::Destroy { Outcome::Interrupted } else { Outcome::Failed };
-        ended::not_begun(run, refusal.message.clone(), outcome, status, whole(now));
+        ended::not_begun(run, refusal.message.clone(), outcome, status, whole_milliseconds(now));
     }
 }
 
@@ -284,11 +273,6 @@ fn stopped(obstacle: Obstacle, status: &mut TerraformWorkspaceStatus, writes: &m
     }
     writes.together(obstacle.write);
     obstacle.standing
-}
-
-/// Finer times would only make the status harder to read.
-fn whole(now: Timestamp) -> Timestamp {
-    Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
 }
 
 #[cfg(test)]

@@ -19,11 +19,13 @@ pub(super) struct Obstacle {
     pub unlocked: Option<String>,
     /// What helps against it.
     pub write: Option<Write>,
+    /// Whether it is that others have all turns.
+    pub queued: bool,
 }
 
 impl Obstacle {
     fn new(standing: Standing) -> Self {
-        Self { standing, lock: None, unlocked: None, write: None }
+        Self { standing, lock: None, unlocked: None, write: None, queued: false }
     }
 }
 
@@ -42,7 +44,7 @@ pub(super) fn obstacle(workspace: &TerraformWorkspace, seen: &Seen, wish: &Wish,
             "WaitingForTurn",
             "As many runs as may are under way, in all namespaces or in this one; this one is queued.",
         );
-        Obstacle::new(Standing::new(WorkspacePhase::Pending, summary))
+        Obstacle { queued: true, ..Obstacle::new(Standing::new(WorkspacePhase::Pending, summary)) }
     })
 }
 
@@ -76,5 +78,6 @@ fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Ob
         lock: Some(LockStatus { holder: lock.holder.clone(), since: lock.since }),
         unlocked: request.filter(|_| asked).map(str::to_owned),
         write: (asked || abandoned).then(|| Write::Delete(delete())),
+        queued: false,
     }
 }

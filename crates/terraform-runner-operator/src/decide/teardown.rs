@@ -11,9 +11,9 @@ use opcore::{Decision, Next, Plan, Write};
 
 use super::obstacles;
 use super::want::{self, Standing, Wish};
-use super::{begin, ended, given_up, is_of_older_spec, make_job, stopped, tidy};
+use super::{Turn, begin, ended, given_up, is_of_older_spec, make_job, stopped, tidy};
 use crate::api::v1alpha1::{
-    Action, DeletionPolicy, FINALIZER, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
+    Action, DeletionPolicy, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
 use crate::observe::{PartSeen, PodSeen, Seen};
 use crate::render::{self, Settings};
@@ -32,28 +32,23 @@ const HELD_UP: i32 = 5;
 /// So long the pod of a destroy may take to start before `Force` gives it up.
 const STARTS_WITHIN: Span = Span::from_secs(120);
 
-pub(super) fn tear_down(
+/// Decides how a workspace that is being deleted is taken down.
+pub fn tear_down(
     workspace: &TerraformWorkspace,
     seen: &Seen,
     settings: &Settings,
     now: Timestamp,
-) -> Decision<TerraformWorkspace> {
+) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
     let mut notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now).into_iter().collect();
     let scene = Scene { workspace, seen, status: status.clone(), now };
     let steps =
         [step(DEPENDANTS), step(RUNS).after([DEPENDANTS]), step(DESTROY).after([RUNS]), step(RECORDS).after([DESTROY])];
-    let progress = match Teardown::graph(steps) {
-        Ok(teardown) => {
-            teardown.advance(status.teardown.as_ref(), |step| scene.see(step), &finalizer::force(workspace), now)
-        }
-        Err(error) => {
-            // The steps are those above.
-            Summary::stalled("TeardownGraph", error.to_string()).write(&mut status, workspace.metadata.generation, now);
-            return Decision::say(status);
-        }
-    };
-    let mut writes = Plan::new();
+    let steps = Teardown::graph(steps);
+    let (decision, progress): (Decision<_, Turn>, _) =
+        finalizer::pass(workspace, status, steps, |step| scene.see(step), now);
+    let Decision { mut status, .. } = decision;
+    let (mut writes, mut queued) = (Plan::new(), false);
     let mut obstacle: Option<Standing> = None;
     let mut starts_by = None;
     if progress.acts(RUNS) {
@@ -63,7 +58,10 @@ pub(super) fn tear_down(
     if progress.acts(DESTROY) {
         match scene.wish() {
             Some(wish) => match obstacles::obstacle(workspace, seen, &wish, now) {
-                Some(found) => obstacle = Some(stopped(found, &mut status, &mut writes)),
+                Some(found) => {
+                    queued = found.queued;
+                    obstacle = Some(stopped(found, &mut status, &mut writes));
+                }
                 None => begin(workspace, seen, &wish, &mut status, &mut writes, now),
             },
             None if scene.is_idle() || !scene.retains() => writes = make_job(workspace, seen, &status, settings),
@@ -89,18 +87,15 @@ pub(super) fn tear_down(
     } else {
         writes.together(tidy::leftovers(workspace, seen, &status));
     }
-    if progress.state == State::Released {
-        writes.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
-    }
-    notes.extend(progress.notes());
+    notes.extend(decision.notes);
     notes.extend(scene.farewell(&progress));
     describe(workspace, &scene, &progress, obstacle.as_ref(), &mut status, now);
     let starts_by = starts_by.filter(|at| *at > now);
     let times =
         [progress.next, obstacle.and_then(|standing| standing.next), scene.retry_at(), scene.starts_by(), starts_by];
     let next = times.into_iter().flatten().min().map_or(Next::OnEvent, Next::At);
-    status.teardown = Some(progress.record);
-    Decision { plan: writes, status, notes, next }
+    let claims = Turn::of(workspace, &status, queued);
+    Decision { plan: writes, status, notes, next, claims, release: decision.release }
 }
 
 /// Whether a workspace that is being deleted has no use for what such a run would do, had it not begun.
@@ -113,16 +108,6 @@ pub(super) fn is_unwanted(workspace: &TerraformWorkspace, action: Action) -> boo
 pub(super) fn cannot_start(workspace: &TerraformWorkspace, run: &Run, now: Timestamp) -> bool {
     let is_forced = workspace.spec.deletion_policy == DeletionPolicy::Force;
     is_forced && run.action == Action::Destroy && STARTS_WITHIN.after(run.started_at) <= now
-}
-
-/// The run that a workspace which is being deleted wants, if it is its turn.
-pub(super) fn wish(
-    workspace: &TerraformWorkspace,
-    seen: &Seen,
-    status: &TerraformWorkspaceStatus,
-    now: Timestamp,
-) -> Option<Wish> {
-    Scene { workspace, seen, status: status.clone(), now }.wish()
 }
 
 fn describe(

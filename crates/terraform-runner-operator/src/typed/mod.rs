@@ -10,16 +10,15 @@ use std::marker::PhantomData;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use kube::core::NamespaceResourceScope;
-use kube::{Api, ResourceExt};
 use opcore::act::Done;
 use opcore::conditions::{Conditions, READY, RECONCILING, Standing, Summary, find, is_true};
 use opcore::controller::Watches;
-use opcore::finalizer::{self, Phase};
 use opcore::operator::Root;
 use opcore::ownership::owner_reference;
-use opcore::{Context, Decision, Error, Next, Operator, Plan, Write};
+use opcore::{Context, Decision, Error, Operator, Plan, Write};
 use serde_json::{Value, json};
 
 use crate::api::v1alpha1::{FINALIZER, TerraformWorkspace, TerraformWorkspaceSpec, WorkspacePhase};
@@ -72,6 +71,9 @@ where
 {
     type Object = K;
     type Seen = Seen;
+    type Claims = ();
+
+    const FINALIZER: &'static str = FINALIZER;
 
     fn watches(&self, watches: &mut Watches<K>) {
         watches.owns::<TerraformWorkspace>();
@@ -79,7 +81,7 @@ where
 
     async fn observe(&self, object: &K, context: &Context) -> Result<Seen, Error> {
         let namespace = object.namespace().unwrap_or_default();
-        let workspaces: Api<TerraformWorkspace> = Api::namespaced(context.client().clone(), &namespace);
+        let workspaces = context.reader().namespaced::<TerraformWorkspace>(&namespace);
         // One of the same name that somebody else made is none of ours: neither shown nor deleted.
         let ours = |workspace: &TerraformWorkspace| {
             let mut owners = workspace.owner_references().iter().filter(|owner| owner.controller == Some(true));
@@ -89,7 +91,7 @@ where
         let told = workspace.as_ref().and_then(|workspace| workspace.status.as_ref()?.outputs_secret.clone());
         let mut outputs = BTreeMap::new();
         if let Some(name) = told {
-            let secrets: Api<Secret> = Api::namespaced(context.client().clone(), &namespace);
+            let secrets = context.reader().namespaced::<Secret>(&namespace);
             let data = secrets.get_opt(&name).await?.and_then(|secret| secret.data).unwrap_or_default();
             let text = data.into_iter().filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?)));
             outputs = text.collect();
@@ -98,20 +100,15 @@ where
     }
 
     fn decide(&self, object: &K, seen: &Seen, now: Timestamp) -> Decision<K> {
-        match finalizer::phase(object, FINALIZER) {
-            Phase::Active { guarded: false } => {
-                let mut decision = Decision::say(object.status().cloned().unwrap_or_default());
-                decision.plan.then(Write::AddFinalizer(FINALIZER.to_owned()));
-                decision
-            }
-            Phase::Active { guarded: true } => keep(object, seen, now),
-            Phase::Terminating => tear_down(object, seen, now),
-            Phase::Released => Decision::say(object.status().cloned().unwrap_or_default()),
-        }
+        keep(object, seen, now)
+    }
+
+    fn tear_down(&self, object: &K, seen: &Seen, now: Timestamp) -> Decision<K> {
+        tear_down(object, seen, now)
     }
 
     /// Why its workspace cannot be had is told where people look for where it stands.
-    fn conclude(&self, _: &K, status: &mut K::Status, done: &Done, _: Timestamp) {
+    fn conclude(&self, _: &K, status: &mut K::Status, done: &Done<'_>, _: Timestamp) {
         if let Some(refusal) = done.refusal() {
             let (phase, message) = (WorkspacePhase::Failed, refusal.message.as_str());
             K::show(status, &Shown { phase, message, applied: None, outputs: None });
@@ -167,7 +164,7 @@ where
     let applied = told.and_then(|live| Some(live.status.as_ref()?.last_applied.as_ref()?.hash.as_str()));
     K::show(&mut status, &Shown { phase, message: &summary.message, applied, outputs: Some(&seen.outputs) });
     summary.write(&mut status, object.meta().generation, now);
-    Decision { plan, status, notes: Vec::new(), next: Next::OnEvent }
+    Decision { plan, ..Decision::say(status) }
 }
 
 /// Whether each field that a typed kind sets is as it sets it.
@@ -197,26 +194,21 @@ fn tear_down<K: Typed>(object: &K, seen: &Seen, now: Timestamp) -> Decision<K>
 where
     K::Status: Conditions,
 {
-    let mut status = object.status().cloned().unwrap_or_default();
-    let mut plan = Plan::new();
+    let mut decision = Decision::say(object.status().cloned().unwrap_or_default());
     let mut told = None;
     match &seen.workspace {
-        Some(workspace) => {
-            if workspace.metadata.deletion_timestamp.is_none() {
-                plan.then(Write::delete(workspace));
-            } else {
-                told = Some(standing(workspace).1);
-            }
+        Some(workspace) if workspace.metadata.deletion_timestamp.is_none() => {
+            decision.plan.then(Write::delete(workspace));
         }
-        None => {
-            plan.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
-        }
+        Some(workspace) => told = Some(standing(workspace).1),
+        None => decision.release = true,
     }
     let summary = told.unwrap_or_else(|| {
         Summary::reconciling("TearingDown", format!("TerraformWorkspace {} goes first.", workspace_name(object)))
     });
     let phase = WorkspacePhase::Deleting;
-    K::show(&mut status, &Shown { phase, message: &summary.message, applied: None, outputs: Some(&seen.outputs) });
-    summary.write(&mut status, object.meta().generation, now);
-    Decision { plan, status, notes: Vec::new(), next: Next::OnEvent }
+    let shown = Shown { phase, message: &summary.message, applied: None, outputs: Some(&seen.outputs) };
+    K::show(&mut decision.status, &shown);
+    summary.write(&mut decision.status, object.meta().generation, now);
+    decision
 }

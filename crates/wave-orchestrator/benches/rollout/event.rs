@@ -179,7 +179,7 @@ fn name(number: usize) -> String {
 
 fn kind_of(number: usize) -> GroupKind {
     let (api_version, kind) = KINDS[number % KINDS.len()];
-    GroupKind::written(&(api_version.to_owned(), kind.to_owned()))
+    GroupKind::written(api_version, kind)
 }
 
 /// A member that was asked to reconcile, and did.

@@ -13,15 +13,15 @@ mod writes;
 
 pub use critical_path::critical_path;
 pub use graph::{Graph, graph};
+pub use teardown::tear_down;
 pub(crate) use waves::asked_since;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use opcore::duration::Span;
-use opcore::finalizer::{self, Phase};
 use opcore::{Decision, Next};
 
-use crate::api::v1alpha1::{FINALIZER, Rollout, RolloutRecord, WavePlan, WavePlanStatus};
+use crate::api::v1alpha1::{Rollout, RolloutRecord, WavePlan, WavePlanStatus};
 use crate::observe::Seen;
 use requests::Requests;
 use waves::Board;
@@ -32,17 +32,7 @@ const REMEMBERED: usize = 10;
 const RIGHTS_AGAIN: Span = Span::from_secs(35);
 
 /// Decides what becomes of a plan.
-pub fn decide(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
-    // Finer times would only make the status harder to read.
-    let now = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
-    match finalizer::phase(plan, FINALIZER) {
-        Phase::Active { guarded } => roll_out(plan, seen, guarded, now),
-        Phase::Terminating => teardown::tear_down(plan, seen, now),
-        Phase::Released => Decision::say(plan.status.clone().unwrap_or_default()),
-    }
-}
-
-fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Decision<WavePlan> {
+pub fn roll_out(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
     let nothing = WavePlanStatus::default();
     let old = plan.status.as_ref().unwrap_or(&nothing);
     let graph = graph(&plan.spec.waves);
@@ -74,7 +64,7 @@ fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Deci
         handled.force.clone_from(&old.handled.force);
     }
     let waves = board.waves();
-    let (writes, prune_held) = writes::writes(plan, seen, &board, &waves, guarded);
+    let (writes, prune_held) = writes::writes(plan, seen, &board, &waves);
 
     let through = waves.iter().all(|wave| wave.phase.is_through());
     let mut history = old.history.clone();
@@ -103,7 +93,7 @@ fn roll_out(plan: &WavePlan, seen: &Seen, guarded: bool, now: Timestamp) -> Deci
     let notes = publish::notes(old, &status, &requests, same_rollout);
     let (status, settled) = publish::settle(old, status, now);
     let next = next.into_iter().chain(settled).min().map_or(Next::OnEvent, Next::At);
-    Decision { plan: writes, status, notes, next }
+    Decision { plan: writes, status, notes, next, claims: (), release: false }
 }
 
 fn rights_again(seen: &Seen, now: Timestamp) -> Option<Timestamp> {

@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use opcore::conditions::Summary;
+use opcore::Decision;
 use opcore::finalizer::{self, Progress, State, Step, Teardown, Yield, step};
 use opcore::operator::Note;
-use opcore::{Decision, Plan, Write};
 
 use super::gates::release;
 use super::graph::graph;
 use super::writes::{kept_words, reverse};
-use crate::api::v1alpha1::{DeletionPolicy, FINALIZER, PlanPhase, WavePlan};
+use crate::api::v1alpha1::{DeletionPolicy, PlanPhase, WavePlan, WavePlanStatus};
 use crate::index::{GateSeen, OwnedSeen};
 use crate::observe::Seen;
 
@@ -20,36 +19,24 @@ const REMOVED: &str = "Removed waves";
 /// What is held suspended is let go. No wave can be called so.
 const GATES: &str = "Gates";
 
-pub(super) fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
-    let mut status = plan.status.clone().unwrap_or_default();
+/// Decides how a plan that is being deleted is taken down.
+pub fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
     let scene = Scene::of(plan, seen);
-    let mut writes = Plan::new();
-    let progress = match Teardown::graph(scene.steps()) {
-        Ok(teardown) => {
-            teardown.advance(status.teardown.as_ref(), |step| scene.see(step), &finalizer::force(plan), now)
-        }
-        Err(error) => {
-            // The steps are made here, from a graph without cycles and without doubles.
-            Summary::stalled("TeardownGraph", error.to_string()).write(&mut status, plan.metadata.generation, now);
-            return Decision::say(status);
-        }
+    let status = WavePlanStatus {
+        phase: Some(PlanPhase::Deleting),
+        current: None,
+        eta: None,
+        ..plan.status.clone().unwrap_or_default()
     };
+    let steps = Teardown::graph(scene.steps());
+    let (mut decision, progress) = finalizer::pass(plan, status, steps, |step| scene.see(step), now);
     let freed = scene.gates().filter(|_| progress.acts(GATES)).map(release);
     let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step)));
     // One stage: what is refused in one wave must not hold up another.
-    writes.together(freed.chain(deletes).collect::<Vec<_>>());
-    if progress.state == State::Released {
-        writes.then(Write::RemoveFinalizer(FINALIZER.to_owned()));
-    }
-    let (reason, message) = progress.words();
-    Summary::reconciling(reason, message).write(&mut status, plan.metadata.generation, now);
-    let mut notes = progress.notes();
-    notes.extend(scene.farewell(&progress));
-    let next = progress.next.into_iter().chain(super::rights_again(seen, now)).min().into();
-    status.phase = Some(PlanPhase::Deleting);
-    (status.current, status.eta) = (None, None);
-    status.teardown = Some(progress.record);
-    Decision { plan: writes, status, notes, next }
+    decision.plan.together(freed.chain(deletes).collect::<Vec<_>>());
+    decision.notes.extend(scene.farewell(&progress));
+    decision.next = progress.next.into_iter().chain(super::rights_again(seen, now)).min().into();
+    decision
 }
 
 /// What is to be taken down.

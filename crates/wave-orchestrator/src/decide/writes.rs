@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::gates::{give_back, is_held_back, is_recorded};
 use super::waves::{Board, is_asked, request, stale_jobs};
-use crate::api::v1alpha1::{FINALIZER, InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
+use crate::api::v1alpha1::{InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::index::{Due, FLUX_REQUEST, GateSeen, NudgeSeen, OwnedSeen, WaveLook};
-use crate::interest::{GroupKind, WrittenKind};
+use crate::interest::{WrittenKind, group_kind};
 use crate::observe::Seen;
 use crate::render::{Stage, kept_secret};
 
@@ -19,19 +19,8 @@ use crate::render::{Stage, kept_secret};
 const AT_ONCE: usize = 16;
 
 /// The writes of this pass, and why something is not pruned that should be.
-pub(super) fn writes(
-    plan: &WavePlan,
-    seen: &Seen,
-    board: &Board<'_>,
-    waves: &[WaveStatus],
-    guarded: bool,
-) -> (Plan, Option<String>) {
+pub(super) fn writes(plan: &WavePlan, seen: &Seen, board: &Board<'_>, waves: &[WaveStatus]) -> (Plan, Option<String>) {
     let mut writes = Plan::new();
-    if !guarded {
-        // Nothing may be made before it is sure to be taken down again.
-        writes.then(Write::AddFinalizer(FINALIZER.to_owned()));
-        return (writes, None);
-    }
     let recorded: BTreeSet<WrittenKind> =
         board.old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone())).collect();
     let (mut now, mut starting, mut running, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -196,8 +185,8 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Seen) -> Vec<InventoryKind>
     let kept = recorded.filter(is_left).collect::<Vec<_>>();
     let kinds: BTreeSet<WrittenKind> = seen.look.applied_kinds.iter().cloned().chain(kept).collect();
     // In one version of a kind the objects of all are found: one that is served no more is not needed beside it.
-    let found = kinds.difference(&seen.unserved).map(GroupKind::written).collect::<BTreeSet<_>>();
-    let is_needed = |kind: &&WrittenKind| !seen.unserved.contains(*kind) || !found.contains(&GroupKind::written(kind));
+    let found = kinds.difference(&seen.unserved).map(group_kind).collect::<BTreeSet<_>>();
+    let is_needed = |kind: &&WrittenKind| !seen.unserved.contains(*kind) || !found.contains(&group_kind(kind));
     kinds
         .iter()
         .filter(is_needed)

@@ -358,8 +358,7 @@ impl Index {
 
     /// Where in a plan the object of a refusal is.
     fn places<'a>(&'a self, name: &'a PlanName, refusal: &Refusal) -> impl Iterator<Item = &'a Place> {
-        let ids = self.plans.get(name).map(|plan| plan.interest.called(&refusal.object)).unwrap_or_default();
-        let places = ids.into_iter().filter_map(|id| self.by_object.get(&id)).flatten();
+        let places = self.by_object.get(&refusal.object).into_iter().flatten();
         places.filter(move |place| place.plan == *name)
     }
 
@@ -372,7 +371,7 @@ impl Index {
             Some(Task::Observe(_)) => "rbac.nudge",
             Some(Task::Apply(_) | Task::Check(_)) => "rbac.apply",
             // It is pruned, or taken down.
-            None if plan.interest.called(&refusal.object).iter().any(|id| plan.owned.contains_key(id)) => "rbac.apply",
+            None if plan.owned.contains_key(&refusal.object) => "rbac.apply",
             None => return None,
         };
         Some(format!("The value {value} of the chart grants rights."))
@@ -446,22 +445,6 @@ impl Index {
 impl Interest {
     fn item(&self, place: &Place) -> Option<&crate::interest::Item> {
         self.group(place.wave)?.items.get(place.item)
-    }
-
-    /// The objects that are called so, `Kind namespace/name`: one of each group that has such a kind.
-    fn called(&self, words: &str) -> BTreeSet<ObjectId> {
-        let Some((kind, place)) = words.split_once(' ') else { return BTreeSet::new() };
-        let (namespace, name) = match place.split_once('/') {
-            Some((namespace, name)) => (Some(namespace), name),
-            None => (None, place),
-        };
-        let of_kind = self.scopes.iter().filter(|scope| scope.kind == kind);
-        let id = |scope: &ScopeId| ObjectId {
-            kind: GroupKind { group: scope.group.clone(), kind: kind.to_owned() },
-            namespace: namespace.map(str::to_owned),
-            name: name.to_owned(),
-        };
-        of_kind.map(id).collect()
     }
 
     /// Whether the plan applies this object.

@@ -166,6 +166,12 @@ fn kind_of(object: &Value) -> GroupKind {
 }
 
 /// A ConfigMap as the API server has it after a plan applied it.
+/// An object in the namespace of these tests.
+fn object_id(group: &str, kind: &str, name: &str) -> ObjectId {
+    let kind = GroupKind { group: group.to_owned(), kind: kind.to_owned() };
+    ObjectId { kind, namespace: Some("shop".to_owned()), name: name.to_owned() }
+}
+
 fn map(plan: &str, name: &str, text: &str) -> Value {
     let fields = json!({
         "f:data": { "f:text": {} },
@@ -554,7 +560,8 @@ fn of_members_that_were_asked_the_same_the_first_are_told_and_of_the_others_each
     }
     let now = desk.now.to_string();
     // One is asked and refuses; one is asked, and one is gone.
-    let (object, reason) = ("Kustomization shop/k000".to_owned(), RefusalReason::Forbidden);
+    let object = object_id("kustomize.toolkit.fluxcd.io", "Kustomization", "k000");
+    let reason = RefusalReason::Forbidden;
     desk.index.refused(&"p".into(), &Refusal { object, reason, message: "It is forbidden.".to_owned() });
     desk.see(&kustomization(149, &now));
     desk.lose(&kustomization(1, "before"));

@@ -73,6 +73,7 @@ pub struct TerraformWorkspaceStatus {
 }
 
 opcore::impl_conditions!(TerraformWorkspaceStatus);
+opcore::impl_taken_down!(TerraformWorkspaceStatus);
 
 /// Where a workspace stands, in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -4,12 +4,13 @@ use opcore::act::{Refusal, RefusalReason};
 use opcore::conditions::{READY, is_true};
 use serde_json::json;
 
-use super::{JobSeen, Play, wants_turn};
+use super::{JobSeen, Play, Turn};
 use crate::api::v1alpha1::{Action, Approval, Outcome, WorkspacePhase};
 use crate::decide::refused;
 use crate::observe::PodSeen;
 use crate::render::Adopted;
 use crate::run::report::{Report, Stage};
+use crate::slots::Class;
 
 fn manual() -> Play {
     Play::simple().with("approval", json!("Manual"))
@@ -31,9 +32,10 @@ fn edited(mut play: Play, field: &str, value: serde_json::Value) -> Play {
     play.with(field, value)
 }
 
-fn refusal(object: &str) -> Refusal {
+fn refusal(job: &str) -> Refusal {
+    let object = opcore::ObjectId::named::<k8s_openapi::api::batch::v1::Job>(Some("infra"), job);
     let message = format!("{object} was refused: exceeded quota.");
-    Refusal { object: object.to_owned(), reason: RefusalReason::Forbidden, message }
+    Refusal { object, reason: RefusalReason::Forbidden, message }
 }
 
 #[test]
@@ -73,7 +75,7 @@ fn an_approved_plan_whose_job_is_refused_is_tried_again_later_and_later() {
     play.annotate("infra.opr8r/approve", "plan-1").pass();
     assert_eq!((play.run().number, play.run().action), (2, Action::Apply));
     let now = play.now;
-    refused(play.workspace.status.as_mut().unwrap(), &refusal("Job infra/tf-network-2"), now);
+    refused(play.workspace.status.as_mut().unwrap(), &refusal("tf-network-2"), now);
     play.settle();
     assert_eq!((play.run().number, play.reason().as_str()), (2, "RunFailed"));
     play.wait(11).settle();
@@ -180,7 +182,7 @@ fn a_destroy_whose_job_is_refused_is_held_up_under_force_and_has_not_failed() {
         play.pass();
     }
     let now = play.now;
-    refused(play.workspace.status.as_mut().unwrap(), &refusal("Job infra/tf-network-2"), now);
+    refused(play.workspace.status.as_mut().unwrap(), &refusal("tf-network-2"), now);
     play.settle();
     assert!(play.workspace.metadata.finalizers.is_some(), "an API server that has just started forbids for a moment");
     play.wait(3600).settle();
@@ -468,7 +470,7 @@ fn a_destroy_that_waits_for_its_job_keeps_its_turn() {
     while play.run().action != Action::Destroy {
         play.pass();
     }
-    assert_eq!(wants_turn(&play.workspace, &play.seen, play.now), None, "it has one");
+    assert_eq!(play.decide().claims, Turn::Keep(Class::Run));
 }
 
 #[test]

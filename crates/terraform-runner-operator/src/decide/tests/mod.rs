@@ -14,7 +14,7 @@ use opcore::plan::Target;
 use opcore::{Decision, Next, Write};
 use serde_json::json;
 
-use super::{decide, wants_turn};
+use super::{Turn, keep_applied, tear_down};
 use crate::api::v1alpha1::{
     Action, ChangedResource, Diagnostic, FINALIZER, Outcome, TerraformWorkspace, WorkspacePhase,
 };
@@ -88,9 +88,13 @@ impl Play {
         self
     }
 
-    fn decide(&self) -> Decision<TerraformWorkspace> {
+    fn decide(&self) -> Decision<TerraformWorkspace, Turn> {
         let settings = Settings::new("runner", "Never");
-        decide(&self.workspace, &self.seen, &settings, self.now)
+        let (workspace, seen) = (&self.workspace, &self.seen);
+        let active = |now| keep_applied(workspace, seen, &settings, now);
+        let terminating = |now| tear_down(workspace, seen, &settings, now);
+        let decision = opcore::finalizer::decide(workspace, FINALIZER, self.now, active, terminating);
+        decision.unwrap_or_else(|| Decision::say(workspace.status.clone().unwrap_or_default()))
     }
 
     /// One pass: what is applied exists afterwards, what is deleted is gone, and the status is published.
@@ -431,8 +435,9 @@ fn no_comparison_is_made_when_drift_is_off() {
 #[test]
 fn who_waits_for_a_turn_says_so_and_starts_nothing() {
     let mut play = Play::simple();
-    assert_eq!(wants_turn(&play.workspace, &play.seen, play.now), Some(Class::Run));
+    assert_eq!(play.decide().claims, Turn::Take(Class::Run));
     play.seen.turn = false;
+    assert_eq!(play.decide().claims, Turn::Await);
     assert!(play.settle().is_empty());
     assert_eq!((play.phase(), play.reason().as_str()), (WorkspacePhase::Pending, "WaitingForTurn"));
 }

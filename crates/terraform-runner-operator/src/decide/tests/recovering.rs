@@ -90,7 +90,7 @@ fn a_job_that_is_refused_ends_its_run_and_is_tried_again_later() {
     let mut play = Play::simple();
     play.pass();
     let refusal = Refusal {
-        object: "Job infra/tf-network-1".to_owned(),
+        object: opcore::ObjectId::named::<k8s_openapi::api::batch::v1::Job>(Some("infra"), "tf-network-1"),
         reason: RefusalReason::Forbidden,
         message: "Job infra/tf-network-1 was refused: exceeded quota.".to_owned(),
     };

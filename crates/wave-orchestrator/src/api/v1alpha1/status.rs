@@ -63,6 +63,7 @@ pub struct WavePlanStatus {
     pub teardown: Option<TeardownRecord>,
 }
 opcore::impl_conditions!(WavePlanStatus);
+opcore::impl_taken_down!(WavePlanStatus);
 
 impl WavePlanStatus {
     /// What is known of a wave.

@@ -13,12 +13,18 @@ use serde_json::json;
 
 use super::*;
 use crate::api::v1alpha1::{
-    CriticalPath, FORCE_ANNOTATION, NotReady, PAUSE_ANNOTATION, PlanPhase, RESUME_ANNOTATION, RETRY_ANNOTATION,
-    SKIP_ANNOTATION, WavePhase,
+    CriticalPath, FINALIZER, FORCE_ANNOTATION, NotReady, PAUSE_ANNOTATION, PlanPhase, RESUME_ANNOTATION,
+    RETRY_ANNOTATION, SKIP_ANNOTATION, WavePhase,
 };
 use crate::index::{GateSeen, Look, WaveLook};
 use crate::interest::GroupKind;
 use opcore::duration::Span;
+
+/// What is decided, finalizer included.
+fn decide(plan: &WavePlan, seen: &Seen, now: Timestamp) -> Decision<WavePlan> {
+    let (active, terminating) = (|now| roll_out(plan, seen, now), |now| tear_down(plan, seen, now));
+    opcore::finalizer::decide(plan, FINALIZER, now, active, terminating).expect("it holds the plan, or may")
+}
 
 const FLEET: &str = include_str!("../../../../../docs/samples/fleet.yaml");
 
@@ -258,14 +264,16 @@ fn nothing_is_written_before_the_rollout_is_published() {
 }
 
 #[test]
-fn nothing_is_done_before_the_finalizer_is_there() {
+fn nothing_is_written_before_the_finalizer_is_there() {
     let mut fleet = Play::fleet();
     fleet.plan.metadata.finalizers = None;
-    let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
-    assert_eq!(
-        decision.plan.writes().map(ToString::to_string).collect::<Vec<_>>(),
-        [format!("add finalizer {FINALIZER}")]
-    );
+    fleet.look("infrastructure-core").nudges.push(nudge("k"));
+    let first = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(first.plan.is_empty(), "{:?}", first.plan);
+    fleet.plan.status = Some(first.status);
+    let second = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert_eq!(second.plan.stages()[0], [Write::AddFinalizer(FINALIZER.to_owned())]);
+    assert!(second.plan.stages().len() > 1, "{:?}", second.plan);
 }
 
 #[test]

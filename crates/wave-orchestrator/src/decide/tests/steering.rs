@@ -1,6 +1,7 @@
 //! Members of others: when they are asked to reconcile, suspended, and let go.
 
 use super::*;
+use crate::api::v1alpha1::FINALIZER;
 
 #[test]
 fn what_is_held_is_written_down_before_it_is_suspended_and_until_it_is_given_back() {

@@ -39,7 +39,7 @@ fn an_object_that_is_twice_in_a_wave_is_refused() {
 fn why_a_write_was_refused_is_told_until_the_object_is_as_wanted() {
     let mut desk = Desk::with(PLAN);
     desk.sync("p");
-    let object = "ConfigMap shop/a".to_owned();
+    let object = object_id("", "ConfigMap", "a");
     let refusal = Refusal { object, reason: RefusalReason::Foreign, message: "It is Helm's.".to_owned() };
     desk.index.refused(&"p".into(), &refusal);
     let told = desk.look().waves[0].not_ready[0].clone();
@@ -59,13 +59,13 @@ fn a_write_that_is_forbidden_names_the_value_that_grants_the_right() {
     // It was in the plan once, and is to be pruned.
     desk.see(&map("p", "old", "rain"));
     for (object, value) in [
-        ("ConfigMap shop/a", Some("rbac.apply")),
-        ("ConfigMap shop/old", Some("rbac.apply")),
-        ("Kustomization shop/k", Some("rbac.nudge")),
-        ("Secret home/kept", None),
+        (object_id("", "ConfigMap", "a"), Some("rbac.apply")),
+        (object_id("", "ConfigMap", "old"), Some("rbac.apply")),
+        (object_id("kustomize.toolkit.fluxcd.io", "Kustomization", "k"), Some("rbac.nudge")),
+        (object_id("", "Secret", "kept"), None),
     ] {
         let reason = RefusalReason::Forbidden;
-        let refusal = Refusal { object: object.to_owned(), reason, message: "It is forbidden.".to_owned() };
+        let refusal = Refusal { object: object.clone(), reason, message: "It is forbidden.".to_owned() };
         let words = value.map(|value| format!("The value {value} of the chart grants rights."));
         assert_eq!(desk.index.cure(&"p".into(), &refusal), words, "{object}");
         desk.index.refused(&"p".into(), &refusal);
@@ -103,10 +103,11 @@ fn many_that_are_refused_keep_no_other_from_being_applied_and_have_their_turns()
     let members: Vec<String> = (0..250).map(member).collect();
     let mut desk = Desk::with(&format!("[{{ name: maps, members: [{}] }}]", members.join(", ")));
     desk.sync("p");
-    let due =
-        |desk: &Desk| -> Vec<String> { desk.look().waves[0].due.iter().map(|due| due.wanted.apply.words()).collect() };
+    let due = |desk: &Desk| -> Vec<String> {
+        desk.look().waves[0].due.iter().map(|due| due.wanted.apply.id().to_string()).collect()
+    };
     let refuse = |desk: &mut Desk, number: usize| {
-        let (object, reason) = (format!("ConfigMap shop/m{number:03}"), RefusalReason::Foreign);
+        let (object, reason) = (object_id("", "ConfigMap", &format!("m{number:03}")), RefusalReason::Foreign);
         desk.index.refused(&"p".into(), &Refusal { object, reason, message: "It is Helm's.".to_owned() });
     };
     for number in 0..220 {

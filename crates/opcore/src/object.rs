@@ -1,0 +1,87 @@
+//! Which object: by its kind and name, whatever the version of its kind.
+
+use std::fmt;
+
+use kube::api::ApiResource;
+use kube::{Resource, ResourceExt};
+
+/// A kind, whatever its version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKind {
+    /// Empty for the core group.
+    pub group: String,
+    /// For example `Deployment`.
+    pub kind: String,
+}
+
+impl GroupKind {
+    /// The kind that an API resource is of.
+    pub fn of(resource: &ApiResource) -> Self {
+        Self { group: resource.group.clone(), kind: resource.kind.clone() }
+    }
+
+    /// The kind that is written so in a manifest.
+    pub fn written(api_version: &str, kind: &str) -> Self {
+        Self { group: group_of(api_version).to_owned(), kind: kind.to_owned() }
+    }
+}
+
+/// The API group in an `apiVersion`; the core group is empty.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// An object by its kind and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// Its kind.
+    pub kind: GroupKind,
+    /// None for a kind without namespaces.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectId {
+    /// The object of this kind, as it was read or is to be written.
+    pub fn new(resource: &ApiResource, object: &impl Resource) -> Self {
+        Self { kind: GroupKind::of(resource), namespace: object.namespace(), name: object.name_any() }
+    }
+
+    /// The object, whose kind is known at compile time.
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self::named::<K>(object.namespace().as_deref(), &object.name_any())
+    }
+
+    /// The object of this kind, namespace and name.
+    pub fn named<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str) -> Self {
+        let kind = GroupKind { group: K::group(&()).into_owned(), kind: K::kind(&()).into_owned() };
+        Self { kind, namespace: namespace.map(str::to_owned), name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    /// `Kind namespace/name`, or `Kind name`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind.kind, self.name),
+            None => write!(f, "{} {}", self.kind.kind, self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::Namespace;
+
+    use super::*;
+
+    #[test]
+    fn an_object_is_named_as_a_person_would_look_it_up() {
+        let deployment = ObjectId::named::<Deployment>(Some("shop"), "front");
+        assert_eq!(deployment.to_string(), "Deployment shop/front");
+        assert_eq!(deployment.kind, GroupKind::written("apps/v1", "Deployment"));
+        assert_eq!(ObjectId::named::<Namespace>(None, "shop").to_string(), "Namespace shop");
+    }
+}
