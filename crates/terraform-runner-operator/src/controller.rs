@@ -247,6 +247,9 @@ impl Operator for Workspaces {
                 if !seen.turn {
                     return Ok(Admission::DecideAnew);
                 }
+                for next in self.slots.due() {
+                    self.wake(&next);
+                }
             }
         }
         Ok(Admission::Granted)
