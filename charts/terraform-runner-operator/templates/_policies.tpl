@@ -98,10 +98,10 @@ variables:
       || object.spec.?backend.?custom.?configFrom.hasValue()
       || object.spec.?backend.?managed.?adopt.hasValue()
 validations:
-  {{- include "terraform-runner-operator.rule" (dict "at" "object.spec.?engine.?image" "field" "spec.engine.image" "allowed" $authors.images "key" "authors.images") | nindent 2 }}
-  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?serviceAccountName" "field" "spec.runner.podTemplate.spec.serviceAccountName" "allowed" $authors.serviceAccounts "key" "authors.serviceAccounts") | nindent 2 }}
-  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?priorityClassName" "field" "spec.runner.podTemplate.spec.priorityClassName" "allowed" $authors.priorityClasses "key" "authors.priorityClasses") | nindent 2 }}
-  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?runtimeClassName" "field" "spec.runner.podTemplate.spec.runtimeClassName" "allowed" $authors.runtimeClasses "key" "authors.runtimeClasses") | nindent 2 }}
+  {{- include "terraform-runner-operator.rule" (dict "at" "object.spec.?engine.?image" "field" "spec.engine.image" "allowed" $authors.images "key" "authors.images") | trim | nindent 2 }}
+  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?serviceAccountName" "field" "spec.runner.podTemplate.spec.serviceAccountName" "allowed" $authors.serviceAccounts "key" "authors.serviceAccounts") | trim | nindent 2 }}
+  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?priorityClassName" "field" "spec.runner.podTemplate.spec.priorityClassName" "allowed" $authors.priorityClasses "key" "authors.priorityClasses") | trim | nindent 2 }}
+  {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?runtimeClassName" "field" "spec.runner.podTemplate.spec.runtimeClassName" "allowed" $authors.runtimeClasses "key" "authors.runtimeClasses") | trim | nindent 2 }}
   - expression: {{ printf "variables.pod.?volumes.orValue([]).all(volume, volume.all(type, type == 'name' || %s))" (include "terraform-runner-operator.among" (dict "value" "type" "allowed" $authors.volumeTypes)) | toJson }}
     message: "spec.runner.podTemplate.spec.volumes: one is of a type that is not among those that are allowed here ({{ join ", " $authors.volumeTypes }}): choose another, or have it added to authors.volumeTypes of the chart"
     reason: Forbidden

@@ -51,7 +51,9 @@ impl Wakes {
     pub(crate) fn taken(&self) -> Vec<Key> {
         let mut queue = self.queue();
         let mut taken: Vec<Key> = std::iter::from_fn(|| queue.start(Instant::now())).collect();
-        taken.iter().for_each(|key| queue.finish(key, None));
+        for key in &taken {
+            queue.finish(key, None);
+        }
         taken.sort();
         taken
     }

@@ -11,10 +11,9 @@
 //!
 //! - No more turns are taken at a time than [`Limits::turns`], of them no more than [`Limits::share`] in a namespace, and
 //!   no more than [`Limits::within`] in a class.
-//! - Namespaces take turns: each turn that is free goes to the one that was served longest ago. In a namespace whoever
-//!   came first is first.
+//! - Namespaces take turns: in each round one is served of each that waits. In a namespace whoever came first is first.
 //! - What is of a lower [`Class::rank`] goes before what is of a higher one, but not for ever: nobody starves.
-//! - No turn stays free that somebody who waits may have: whoever gives one back is told whom to wake.
+//! - No turn stays free that somebody who waits may have: whoever takes one or gives one back is told whom to wake.
 //!
 //! # Assumptions
 //!
@@ -22,13 +21,13 @@
 //! - A turn that is taken is given back. What is said to be held by [`Slots::hold`] counts, whatever the limits say: it is
 //!   so already.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::queue::Key;
 
 /// What a turn is used for.
-pub trait Class: Copy + Ord {
+pub trait Class: Copy + Ord + std::hash::Hash {
     /// What has a lower rank goes first: within as many turns as there are, some times over.
     fn rank(self) -> u8;
 }
@@ -56,30 +55,41 @@ const PATIENCE: u64 = 8;
 
 #[derive(Debug)]
 struct Ledger<C> {
-    /// Counts whatever comes to the back of something.
-    clock: u64,
+    /// Counts those who came.
+    came: u64,
+    /// The latest round of which somebody had a turn.
+    round: u64,
     held: HashMap<Key, C>,
-    waiting: HashMap<Key, (C, u64)>,
-    lines: BTreeMap<Place<C>, Line>,
+    waiting: HashMap<Key, Place<C>>,
+    /// The same, in the order in which they are served. Places stay as they are: whoever takes his turn late, or before
+    /// others, takes nobody's.
+    order: BTreeMap<(u64, u64), (Key, C)>,
+    /// The last round of each line, as long as somebody waits there: of each line one is served in a round.
+    lines: HashMap<(Option<String>, C), (u64, usize)>,
+    /// Those who wait and know that it is their turn.
+    told: HashSet<Key>,
 }
 
-/// Where somebody waits: in which namespace, and for what.
-type Place<C> = (Option<String>, C);
-
-/// Those who wait in a place.
-#[derive(Debug, Default)]
-struct Line {
-    /// When it is served, before all that are due later. As long as it is not served it stays so: whoever comes to the
-    /// back comes behind it in the end.
-    due: u64,
-    /// In the order of their coming.
-    keys: BTreeMap<u64, Key>,
+/// Where somebody waits: for what, in which round, and where in the order.
+#[derive(Clone, Copy, Debug)]
+struct Place<C> {
+    class: C,
+    round: u64,
+    at: (u64, u64),
 }
 
 impl<C: Class> Slots<C> {
     /// Nobody has a turn yet.
     pub fn new(limits: Limits<C>) -> Self {
-        let ledger = Ledger { clock: 0, held: HashMap::new(), waiting: HashMap::new(), lines: BTreeMap::new() };
+        let ledger = Ledger {
+            came: 0,
+            round: 0,
+            held: HashMap::new(),
+            waiting: HashMap::new(),
+            order: BTreeMap::new(),
+            lines: HashMap::new(),
+            told: HashSet::new(),
+        };
         Self { limits, ledger: Mutex::new(ledger) }
     }
 
@@ -89,22 +99,17 @@ impl<C: Class> Slots<C> {
         if !ledger.held.contains_key(key) {
             ledger.wait(key, class, &self.limits);
             if !ledger.next(&self.limits).contains(key) {
+                ledger.told.remove(key);
                 return false;
             }
         }
-        ledger.begin(key, class, &self.limits);
+        ledger.begin(key, class);
         true
-    }
-
-    /// The keys to wake after a turn was taken: one that is taken by somebody else may leave those that were woken for it
-    /// nothing that they may have, and others something.
-    pub fn next(&self) -> Vec<Key> {
-        self.lock().next(&self.limits)
     }
 
     /// This object has a turn, whether it asked or not: it had one when this process began.
     pub fn hold(&self, key: &Key, class: C) {
-        self.lock().begin(key, class, &self.limits);
+        self.lock().begin(key, class);
     }
 
     /// This object has no turn, and wants none. Returns the keys to wake: those whose turn it is now.
@@ -112,21 +117,26 @@ impl<C: Class> Slots<C> {
         let mut ledger = self.lock();
         let had = ledger.held.remove(key).is_some();
         let waited = ledger.leave(key).is_some();
-        if had || waited { ledger.next(&self.limits) } else { Vec::new() }
+        if had || waited { ledger.due(&self.limits) } else { Vec::new() }
     }
 
-    /// What this object did with its turn is over. A place in the queue is kept. Returns the keys to wake: those whose turn
-    /// it is now.
+    /// What this object did with its turn is over. The place of one that waits is kept. Returns the keys to wake, likewise.
     pub fn give_back(&self, key: &Key) -> Vec<Key> {
         let mut ledger = self.lock();
-        if ledger.held.remove(key).is_some() { ledger.next(&self.limits) } else { Vec::new() }
+        if ledger.held.remove(key).is_some() { ledger.due(&self.limits) } else { Vec::new() }
+    }
+
+    /// Those whose turn it is and who do not know yet: to be asked after a turn was taken, which may keep two others from
+    /// theirs, by class and by namespace, and so leave one to a third.
+    pub fn due(&self) -> Vec<Key> {
+        self.lock().due(&self.limits)
     }
 
     /// How many of a class have a turn, and how many wait for one.
     pub fn count(&self, class: C) -> (usize, usize) {
         let ledger = self.lock();
         let held = ledger.held.values().filter(|held| **held == class).count();
-        (held, ledger.waiting.values().filter(|(waiting, _)| *waiting == class).count())
+        (held, ledger.waiting.values().filter(|place| place.class == class).count())
     }
 
     fn lock(&self) -> MutexGuard<'_, Ledger<C>> {
@@ -135,51 +145,54 @@ impl<C: Class> Slots<C> {
 }
 
 impl<C: Class> Ledger<C> {
-    fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
-    }
-
     /// Notes that somebody waits. Who did so already keeps his place, unless he waits for something else by now.
     fn wait(&mut self, key: &Key, class: C, limits: &Limits<C>) {
-        let came = match self.waiting.get(key) {
-            Some((waiting, _)) if *waiting == class => return,
-            Some(_) => self.leave(key),
-            None => None,
-        };
-        let now = self.tick();
-        let came = came.unwrap_or(now);
-        let due = due(now, class, limits);
-        let line = self.lines.entry((key.namespace.clone(), class)).or_insert(Line { due, keys: BTreeMap::new() });
-        line.keys.insert(came, key.clone());
-        self.waiting.insert(key.clone(), (class, came));
-    }
-
-    /// Somebody does not wait any more. Answers when he came.
-    fn leave(&mut self, key: &Key) -> Option<u64> {
-        let (class, came) = self.waiting.remove(key)?;
-        let place = (key.namespace.clone(), class);
-        let line = self.lines.get_mut(&place)?;
-        line.keys.remove(&came);
-        if line.keys.is_empty() {
-            self.lines.remove(&place);
+        if self.waiting.get(key).is_some_and(|place| place.class == class) {
+            return;
         }
-        Some(came)
+        self.leave(key);
+        self.came += 1;
+        let line = self.lines.entry((key.namespace.clone(), class)).or_insert((self.round, 0));
+        *line = (line.0.max(self.round) + 1, line.1 + 1);
+        let round = line.0;
+        let turns = u64::try_from(limits.turns).unwrap_or(u64::MAX);
+        let later = turns.saturating_mul(PATIENCE).saturating_mul(class.rank().into());
+        let place = Place { class, round, at: (round.saturating_add(later), self.came) };
+        self.waiting.insert(key.clone(), place);
+        self.order.insert(place.at, (key.clone(), class));
     }
 
-    /// Somebody has a turn; his line comes to the back.
-    fn begin(&mut self, key: &Key, class: C, limits: &Limits<C>) {
-        let now = self.tick();
-        let place = (key.namespace.clone(), class);
-        if self.leave(key).is_some()
-            && let Some(line) = self.lines.get_mut(&place)
-        {
-            line.due = due(now, class, limits);
+    /// Somebody does not wait any more. Answers where he did.
+    fn leave(&mut self, key: &Key) -> Option<Place<C>> {
+        self.told.remove(key);
+        let place = self.waiting.remove(key)?;
+        self.order.remove(&place.at);
+        let line = (key.namespace.clone(), place.class);
+        let left = self.lines.get_mut(&line).map_or(0, |(_, waiting)| {
+            *waiting -= 1;
+            *waiting
+        });
+        if left == 0 {
+            self.lines.remove(&line);
+        }
+        Some(place)
+    }
+
+    /// Somebody has a turn.
+    fn begin(&mut self, key: &Key, class: C) {
+        if let Some(place) = self.leave(key) {
+            self.round = self.round.max(place.round);
         }
         self.held.insert(key.clone(), class);
     }
 
-    /// Those who wait and may begin, as they would if each did so at once.
+    /// Those whose turn it is and who do not know yet. By now they do.
+    fn due(&mut self, limits: &Limits<C>) -> Vec<Key> {
+        let next = self.next(limits);
+        next.into_iter().filter(|key| self.told.insert(key.clone())).collect()
+    }
+
+    /// Those who wait and may begin.
     fn next(&self, limits: &Limits<C>) -> Vec<Key> {
         let mut free = limits.turns.saturating_sub(self.held.len());
         let mut next = Vec::new();
@@ -192,42 +205,30 @@ impl<C: Class> Ledger<C> {
             *in_class.entry(*class).or_default() += 1;
             *in_namespace.entry(key.namespace.as_deref()).or_default() += 1;
         }
-        let mut order: BTreeMap<(u64, &Place<C>), _> =
-            self.lines.iter().map(|(place, line)| ((line.due, place), line.keys.values().peekable())).collect();
-        let mut now = self.clock;
-        while free > 0
-            && let Some(((_, place), mut keys)) = order.pop_first()
-        {
-            let (namespace, class) = (place.0.as_deref(), place.1);
-            let held = in_class.entry(class).or_default();
-            let share = in_namespace.entry(namespace).or_default();
-            let is_full = limits.within.get(&class).is_some_and(|most| *held >= *most) || *share >= limits.share;
-            let Some(key) = keys.next().filter(|_| !is_full) else { continue };
-            next.push(key.clone());
-            (free, *held, *share, now) = (free - 1, *held + 1, *share + 1, now + 1);
-            if keys.peek().is_some() {
-                order.insert((due(now, class, limits), place), keys);
+        for (key, class) in self.order.values() {
+            if free == 0 {
+                break;
+            }
+            let held = in_class.entry(*class).or_default();
+            let share = in_namespace.entry(key.namespace.as_deref()).or_default();
+            if *share < limits.share && limits.within.get(class).is_none_or(|most| *held < *most) {
+                next.push(key.clone());
+                (free, *held, *share) = (free - 1, *held + 1, *share + 1);
             }
         }
         next
     }
 }
 
-/// When a line is due that comes to the back now.
-fn due<C: Class>(now: u64, class: C, limits: &Limits<C>) -> u64 {
-    let turns = u64::try_from(limits.turns).unwrap_or(u64::MAX);
-    now.saturating_add(turns.saturating_mul(PATIENCE).saturating_mul(class.rank().into()))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeSet, HashSet};
+    use std::collections::BTreeSet;
 
     use proptest::prelude::*;
 
     use super::*;
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     enum Work {
         Wanted,
         Idle,
@@ -311,6 +312,8 @@ mod tests {
         assert_eq!((slots.count(Work::Wanted), slots.count(Work::Idle)), ((1, 0), (0, 1)));
         assert!(slots.take(&key("a/2"), Work::Idle));
         assert!(slots.release(&key("a/3")).is_empty(), "nothing has changed");
+        assert!(!slots.take(&key("a/3"), Work::Wanted) && slots.give_back(&key("a/3")).is_empty(), "it has none");
+        assert_eq!(slots.give_back(&key("a/1")), [key("a/3")], "whose place was kept");
     }
 
     #[test]
@@ -350,10 +353,10 @@ mod tests {
                 if takes {
                     if slots.take(&key, work(number)) {
                         held.insert(key.clone());
+                        woken.extend(slots.due());
                     } else {
                         woken.remove(&key);
                     }
-                    woken.extend(slots.next());
                 } else {
                     held.remove(&key);
                     woken.extend(slots.release(&key));
@@ -365,7 +368,7 @@ mod tests {
                 }
                 prop_assert!(slots.count(Work::Idle).0 <= idle);
                 prop_assert_eq!(slots.count(Work::Idle).0 + slots.count(Work::Wanted).0, held.len());
-                for next in slots.next() {
+                for next in slots.lock().next(&slots.limits) {
                     prop_assert!(woken.contains(&next), "{} does not know that it is its turn", next);
                 }
             }

@@ -185,11 +185,11 @@ impl Operator for Workspaces {
                     self.release(&key);
                 }
                 seen.turn = self.slots.take(&key, class);
-                for next in self.slots.next().iter().filter(|next| **next != key) {
-                    self.wake(next);
-                }
                 if !seen.turn {
                     return Ok(Admission::DecideAnew);
+                }
+                for next in self.slots.due() {
+                    self.wake(&next);
                 }
             }
         }

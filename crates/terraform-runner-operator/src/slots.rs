@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub type Slots = opcore::slots::Slots<Class>;
 
 /// What a run counts as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A run that someone waits for.
     Run,

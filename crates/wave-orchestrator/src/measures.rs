@@ -145,7 +145,10 @@ impl Collector for Remaining {
         self.gauge.desc()
     }
 
-    #[allow(clippy::disallowed_methods, reason = "what is left is computed when it is asked for, which no decision does")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "what is left is computed when it is asked for, which no decision does"
+    )]
     fn collect(&self) -> Vec<MetricFamily> {
         let now = Timestamp::now();
         let ends = lock(&self.ends);

@@ -83,8 +83,8 @@ async fn who_may_not_approve_is_told_which_right_that_takes() {
     enforce(&infra.user.client, render::OPERATOR, &infra.namespace, &[&watched]).await;
     let rule = json!({ "apiGroups": ["infra.opr8r"], "resources": ["terraformworkspaces"], "verbs": ["get", "list", "patch", "watch"] });
     let metadata = json!({ "name": "jane" });
-    let role: Role = serde_json::from_value(json!({ "metadata": metadata, "rules": [rule] })).unwrap();
-    infra.api::<Role>().create(&PostParams::default(), &role).await.unwrap();
+    let given: Role = serde_json::from_value(json!({ "metadata": metadata, "rules": [rule] })).unwrap();
+    infra.api::<Role>().create(&PostParams::default(), &given).await.unwrap();
     let binding = json!({
         "metadata": metadata, "subjects": [{ "kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io" }],
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jane" },
