@@ -15,7 +15,7 @@ mod apply;
 mod claim;
 mod delete;
 mod fields;
-mod root;
+mod reconciled;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use kube::{Api, Client};
 use crate::error::Error;
 use crate::object::ObjectId;
 use crate::ownership::contract::Contract;
-use crate::ownership::{Claimant, Verdict};
-use crate::plan::{Plan, Target, Write};
+use crate::ownership::{Claimant, OwnershipVerdict};
+use crate::writes::{Target, Write, Writes};
 
 pub use apply::Comparison;
-pub use root::Root;
+pub use reconciled::ReconciledObject;
 
 /// Writes of one stage that are under way at a time.
 const AT_ONCE: usize = 8;
@@ -97,7 +97,7 @@ pub struct Refusal {
     pub object: ObjectId,
     /// Why, as a CamelCase fact.
     pub reason: RefusalReason,
-    /// A sentence that names the object and the cure.
+    /// A sentence that names the object and the remedy.
     pub message: String,
 }
 
@@ -195,9 +195,9 @@ impl Done<'_> {
 /// Does what the plan says, stage by stage, up to the first stage in which something is refused or fails.
 ///
 /// Whatever happens, `root` then has the version that the object being reconciled has, as far as this process knows.
-pub async fn run<'a>(actor: &Actor<'_>, mut root: Option<&mut Root>, plan: &'a Plan) -> Done<'a> {
+pub async fn run<'a>(actor: &Actor<'_>, mut root: Option<&mut ReconciledObject>, writes: &'a Writes) -> Done<'a> {
     let mut done = Done::default();
-    for stage in plan.stages() {
+    for stage in writes.stages() {
         let (of_root, of_others): (Vec<_>, Vec<_>) =
             stage.iter().partition(|write| matches!(write, Write::AddFinalizer(_) | Write::RemoveFinalizer(_)));
         for write in of_root {
@@ -271,13 +271,13 @@ impl Actor<'_> {
         Ok(outcome)
     }
 
-    fn judge(&self, resource: &ApiResource, live: &DynamicObject) -> Verdict {
+    fn judge(&self, resource: &ApiResource, live: &DynamicObject) -> OwnershipVerdict {
         let subject = crate::ownership::Subject { group: &resource.group, kind: &resource.kind, meta: &live.metadata };
         crate::ownership::judge(subject, self.claimant, self.contract.as_deref())
     }
 
     /// What a contract says of an object that is not there yet, if it gives it to someone else.
-    fn judge_new(&self, resource: &ApiResource, desired: &DynamicObject) -> Option<Verdict> {
+    fn judge_new(&self, resource: &ApiResource, desired: &DynamicObject) -> Option<OwnershipVerdict> {
         let subject =
             crate::ownership::Subject { group: &resource.group, kind: &resource.kind, meta: &desired.metadata };
         crate::ownership::judge_new(subject, self.claimant, self.contract.as_deref())
@@ -323,13 +323,13 @@ fn refused(object: &ObjectId, error: impl Into<Error>) -> Result<Outcome, Error>
         409 => return Err(Error::Stale(object.to_string())),
         _ => return Err(error),
     };
-    let cure = match reason {
+    let remedy = match reason {
         RefusalReason::Forbidden => " Grant this operator the right, or change the policy that forbids it.",
         RefusalReason::NotServed => " Its kind and its namespace must exist first.",
         _ => "",
     };
     let said = error.to_string();
-    let message = format!("{object} was refused: {}.{cure}", said.trim_end_matches('.'));
+    let message = format!("{object} was refused: {}.{remedy}", said.trim_end_matches('.'));
     Ok(Outcome::Refused(Refusal { object: object.clone(), reason, message }))
 }
 

@@ -24,8 +24,8 @@ use crate::backoff::Backoff;
 use crate::controller::Context;
 use crate::error::Error;
 use crate::ownership::{Claimant, OPERATOR_LABEL, OWNER_LABEL};
-use crate::plan::{Plan, Write};
 use crate::watch::{self, Scope};
+use crate::writes::{Write, Writes};
 
 /// A rule that the API server enforces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -220,7 +220,7 @@ fn quoted(text: &str) -> String {
 ///
 /// Only when the policies cannot be represented at all. Whatever the API server says is logged and tried again.
 pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
-    let plans = policies.iter().map(|policy| policy.writes().map(Plan::from_iter)).collect::<Result<Vec<_>, _>>();
+    let plans = policies.iter().map(|policy| policy.writes().map(Writes::from_iter)).collect::<Result<Vec<_>, _>>();
     let plans = plans.map_err(|error| Error::Bug(format!("a policy that is no JSON: {error}")))?;
     let claimant = Claimant { operator: context.operator().to_owned(), owner: None };
     let labels = format!("{OPERATOR_LABEL}={},!{OWNER_LABEL}", context.operator());
@@ -263,8 +263,8 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
 }
 
 /// Answers what was refused, if anything was.
-async fn run(context: &Context, claimant: &Claimant, plan: &Plan) -> Result<Option<Refusal>, Error> {
-    let done = act::run(&context.actor(claimant)?, None, plan).await.whole()?;
+async fn run(context: &Context, claimant: &Claimant, writes: &Writes) -> Result<Option<Refusal>, Error> {
+    let done = act::run(&context.actor(claimant)?, None, writes).await.whole()?;
     Ok(done.refusal().cloned())
 }
 
@@ -283,16 +283,16 @@ fn is_done(refused: Result<Option<Refusal>, Error>) -> bool {
 }
 
 /// The deletes of what this operator put in force once and does not want any more.
-async fn dropped(client: &Client, labels: &str, policies: &[Policy]) -> Result<Plan, Error> {
+async fn dropped(client: &Client, labels: &str, policies: &[Policy]) -> Result<Writes, Error> {
     let ours = ListParams::default().labels(labels);
     let dropped = |name: &str| !policies.iter().any(|policy| policy.name == name);
     let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone()).list(&ours).await?;
     let policies = Api::<ValidatingAdmissionPolicy>::all(client.clone()).list(&ours).await?;
-    let mut plan = Plan::new();
+    let mut writes = Writes::new();
     // The binding first: without its policy it would be a warning in the API server's log.
-    plan.together(bindings.iter().filter(|one| dropped(&one.name_any())).map(Write::delete));
-    plan.together(policies.iter().filter(|one| dropped(&one.name_any())).map(Write::delete));
-    Ok(plan)
+    writes.together(bindings.iter().filter(|one| dropped(&one.name_any())).map(Write::delete));
+    writes.together(policies.iter().filter(|one| dropped(&one.name_any())).map(Write::delete));
+    Ok(writes)
 }
 
 #[cfg(test)]

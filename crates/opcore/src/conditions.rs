@@ -52,7 +52,7 @@ macro_rules! impl_conditions {
 
 /// Where an object stands, in the terms of kstatus.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ObjectState {
     /// As the spec asks.
     Ready,
     /// On its way; it has been ready or not before.
@@ -61,31 +61,31 @@ pub enum Standing {
     Stalled,
 }
 
-/// A standing with its words: a CamelCase fact and a sentence for people.
+/// A state with its words: a CamelCase fact and a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Where the object stands.
-    pub standing: Standing,
+    pub state: ObjectState,
     /// A CamelCase fact, such as `DependencyNotReady`.
     pub reason: Cow<'static, str>,
-    /// A sentence that names the object and the cure.
+    /// A sentence that names the object and the remedy.
     pub message: String,
 }
 
 impl Summary {
     /// The object is what its spec asks for.
     pub fn ready(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self { standing: Standing::Ready, reason: reason.into(), message: message.into() }
+        Self { state: ObjectState::Ready, reason: reason.into(), message: message.into() }
     }
 
     /// Work is under way.
     pub fn reconciling(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self { standing: Standing::Reconciling, reason: reason.into(), message: message.into() }
+        Self { state: ObjectState::Reconciling, reason: reason.into(), message: message.into() }
     }
 
     /// Someone must act.
     pub fn stalled(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self { standing: Standing::Stalled, reason: reason.into(), message: message.into() }
+        Self { state: ObjectState::Stalled, reason: reason.into(), message: message.into() }
     }
 
     /// Writes this summary into a status: `Ready` always, `Reconciling` and `Stalled` only while true.
@@ -98,9 +98,9 @@ impl Summary {
             reason: &self.reason,
             message: &self.message,
         };
-        set(conditions, entry(READY, self.standing == Standing::Ready), generation, now);
-        for (kind, standing) in [(RECONCILING, Standing::Reconciling), (STALLED, Standing::Stalled)] {
-            if self.standing == standing {
+        set(conditions, entry(READY, self.state == ObjectState::Ready), generation, now);
+        for (kind, state) in [(RECONCILING, ObjectState::Reconciling), (STALLED, ObjectState::Stalled)] {
+            if self.state == state {
                 set(conditions, entry(kind, true), generation, now);
             } else {
                 remove(conditions, kind);

@@ -7,7 +7,7 @@
 //!   on. So it is with one whose decision panics. What lasts, or needs a person, is put into the status.
 //! - The decision sees at least what this process itself wrote last: while the cache is behind, the object is read anew.
 //! - The status is written once, after the plan, only when it differs, and only onto the version that was decided on.
-//! - A write that was refused ends up in the object's status, with the cure.
+//! - A write that was refused ends up in the object's status, with the remedy.
 
 mod context;
 mod reconcile;
@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::error::Error;
-use crate::operator::{Operator, Root};
+use crate::operator::{Operator, Reconciled};
 use crate::queue::{Key, Queue};
 
 /// How long reconciles that are under way may take to end when the process is asked to stop.
@@ -208,7 +208,7 @@ fn at_least(one: &str, other: &str) -> bool {
     }
 }
 
-/// Marks that a kind has a scope at all; see [`Root`].
-pub(crate) fn is_cluster_scoped<K: Root>() -> bool {
+/// Marks that a kind has a scope at all; see [`Reconciled`].
+pub(crate) fn is_cluster_scoped<K: Reconciled>() -> bool {
     std::any::TypeId::of::<K::Scope>() == std::any::TypeId::of::<kube::core::ClusterResourceScope>()
 }

@@ -9,7 +9,7 @@
 //!
 //! A teardown is a graph of named steps. A step starts when all steps it comes `after` are over;
 //! steps without an edge between them run side by side. What a step means is the operator's business:
-//! it looks at the world and answers with a [`Yield`]; it never waits.
+//! it looks at the world and answers with a [`StepStatus`]; it never waits.
 //!
 //! # Guarantees
 //!
@@ -37,7 +37,7 @@ mod teardown;
 
 pub use pass::{TakenDown, decide, pass};
 pub use record::{StepPhase, StepRecord, TeardownRecord};
-pub use teardown::{Force, GraphError, OnExpiry, Progress, State, Step, Teardown, Yield, step};
+pub use teardown::{Force, GraphError, OnExpiry, Progress, Step, StepStatus, Teardown, TeardownState, step};
 
 use kube::{Resource, ResourceExt};
 

@@ -9,7 +9,7 @@
 //! | the way of an object through an operator | [`operator`], then [`controller`] |
 //! | taking things down in order, without loss | [`finalizer`] |
 //! | who owns an object, and who may write it | [`ownership`] |
-//! | what a write is, and how it is done | [`plan`], [`act`] |
+//! | what a write is, and how it is done | [`writes`], [`act`] |
 //! | when another object is ready | [`readiness`] |
 //! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
 //! | asking what is not in the cluster | [`poll`] |
@@ -47,7 +47,6 @@ pub mod metrics;
 pub mod object;
 pub mod operator;
 pub mod ownership;
-pub mod plan;
 #[allow(clippy::disallowed_methods, reason = "the age of answers")]
 pub mod poll;
 pub mod queue;
@@ -59,6 +58,7 @@ mod server;
 pub mod slots;
 #[allow(clippy::disallowed_methods, reason = "when to look again, and that a watch is in trouble")]
 pub mod watch;
+pub mod writes;
 
 pub use controller::Context;
 pub use error::Error;
@@ -69,5 +69,5 @@ pub use lock::lock;
 pub use mimalloc::MiMalloc as Allocator;
 pub use object::{GroupKind, ObjectId};
 pub use operator::{Admission, Decision, DecisionOf, Next, Note, Operator};
-pub use plan::{Plan, Write};
 pub use reader::Reader;
+pub use writes::{Write, Writes};

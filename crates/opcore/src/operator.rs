@@ -10,14 +10,14 @@ use crate::act::{Done, Refusal};
 use crate::conditions::Conditions;
 use crate::controller::{Context, Watches};
 use crate::error::Error;
-use crate::plan::Plan;
 use crate::queue::Key;
+use crate::writes::Writes;
 
 /// Set this annotation to a new value to have an object looked at now.
 pub const REQUESTED_AT_ANNOTATION: &str = "opcore.dev/requestedAt";
 
 /// A kind that an operator reconciles: one of ours, with a status that has conditions.
-pub trait Root:
+pub trait Reconciled:
     Resource<DynamicType = (), Scope: 'static>
     + HasStatus<Status: Conditions + Clone + Default + Serialize + Send + Sync>
     + Clone
@@ -30,7 +30,7 @@ pub trait Root:
 {
 }
 
-impl<K> Root for K where
+impl<K> Reconciled for K where
     K: Resource<DynamicType = (), Scope: 'static>
         + HasStatus<Status: Conditions + Clone + Default + Serialize + Send + Sync>
         + Clone
@@ -53,9 +53,9 @@ impl<K> Root for K where
 /// ```
 pub trait Operator: Send + Sync + 'static {
     /// The kind it reconciles.
-    type Object: Root;
+    type Object: Reconciled;
     /// Everything that was read, nothing decided.
-    type Seen: Send + Sync;
+    type Observed: Send + Sync;
     /// What a decision claims of this process, beside its writes: a turn, watches, something to ask the outside. `()` for
     /// an operator that claims nothing.
     type Claims: Default + Send + Sync;
@@ -72,7 +72,7 @@ pub trait Operator: Send + Sync + 'static {
         &self,
         object: &Self::Object,
         context: &Context,
-    ) -> impl Future<Output = Result<Self::Seen, Error>> + Send;
+    ) -> impl Future<Output = Result<Self::Observed, Error>> + Send;
 
     /// Decides, from what was read and the time alone. The time is in whole milliseconds: finer ones would only make a
     /// status harder to read.
@@ -82,10 +82,10 @@ pub trait Operator: Send + Sync + 'static {
     ///
     /// The status speaks of what was observed, not of what the plan is going to do: a write may be refused, and the
     /// process may end between any two.
-    fn decide(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> DecisionOf<Self>;
+    fn decide(&self, object: &Self::Object, seen: &Self::Observed, now: Timestamp) -> DecisionOf<Self>;
 
     /// Decides how an object that is being deleted is taken down, likewise: see [`crate::finalizer::pass`].
-    fn tear_down(&self, object: &Self::Object, seen: &Self::Seen, now: Timestamp) -> DecisionOf<Self>;
+    fn tear_down(&self, object: &Self::Object, seen: &Self::Observed, now: Timestamp) -> DecisionOf<Self>;
 
     /// Grants what a decision claims, before any of its writes is done. Where that changes what was observed, as when
     /// somebody else has the last turn, `seen` is brought up to date here, and decided on anew.
@@ -101,7 +101,7 @@ pub trait Operator: Send + Sync + 'static {
         &self,
         _object: &Self::Object,
         _claims: Self::Claims,
-        _seen: &mut Self::Seen,
+        _seen: &mut Self::Observed,
         _context: &Context,
         _now: Timestamp,
     ) -> impl Future<Output = Result<Admission, Error>> + Send {
@@ -112,7 +112,7 @@ pub trait Operator: Send + Sync + 'static {
     /// was applied, what was refused, what failed. It may also remember it for the next look; it reads and writes nothing
     /// else. After a failure the status is published without its conditions, which count on the write: what else counts on
     /// it is to be taken back here.
-    fn conclude(
+    fn after_writes(
         &self,
         _object: &Self::Object,
         _status: &mut <Self::Object as HasStatus>::Status,
@@ -122,7 +122,7 @@ pub trait Operator: Send + Sync + 'static {
     }
 
     /// What grants the right that a forbidden write lacked, as a sentence: the status tells it behind the refusal.
-    fn cure(&self, _object: &Self::Object, _refusal: &Refusal) -> Option<String> {
+    fn remedy(&self, _object: &Self::Object, _refusal: &Refusal) -> Option<String> {
         None
     }
 
@@ -149,7 +149,7 @@ pub type DecisionOf<O> = Decision<<O as Operator>::Object, <O as Operator>::Clai
 #[derive(Clone, Debug)]
 pub struct Decision<K: HasStatus, C = ()> {
     /// Writes, in order, as data.
-    pub plan: Plan,
+    pub writes: Writes,
     /// Published once, after the plan, and only when it differs.
     pub status: K::Status,
     /// Events beyond the changes of conditions, which are reported by themselves, unless a note here has the same reason.
@@ -166,7 +166,14 @@ pub struct Decision<K: HasStatus, C = ()> {
 impl<K: HasStatus, C: Default> Decision<K, C> {
     /// Publish this status, write nothing, and wait for the next event.
     pub fn say(status: K::Status) -> Self {
-        Self { plan: Plan::new(), status, notes: Vec::new(), next: Next::OnEvent, claims: C::default(), release: false }
+        Self {
+            writes: Writes::new(),
+            status,
+            notes: Vec::new(),
+            next: Next::OnEvent,
+            claims: C::default(),
+            release: false,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who owns an object: asked before every write and every delete.
 //!
 //! Several tools work on one cluster. Each leaves marks on what it manages: a controller reference, labels,
-//! annotations, its name among the field managers. This module reads the marks and gives a [`Verdict`] with
+//! annotations, its name among the field managers. This module reads the marks and gives a [`OwnershipVerdict`] with
 //! the evidence, so that a refusal can say *whose* the object is and how that is known.
 //!
 //! The first of these that speaks decides: the [`Contract`] while it is enforced, the controller reference, our
@@ -11,7 +11,7 @@
 //! # What we promise others (guarantee)
 //!
 //! - An object that another tool owns is never written, deleted or taken over. The one exception is an annotation that
-//!   its owner documents for others to set, such as a request to reconcile ([`crate::plan::Write::Annotate`]).
+//!   its owner documents for others to set, such as a request to reconcile ([`crate::writes::Write::Annotate`]).
 //! - What we do write carries our marks ([`OPERATOR_LABEL`], [`OWNER_LABEL`], [`OWNER_ANNOTATION`]), so that others
 //!   can tell, and our field manager is the operator's name.
 //! - We never force a field that another tool manages.
@@ -79,7 +79,7 @@ pub struct Owner {
 
 /// What an object is to a claimant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum Ownership {
     /// It is the claimant's.
     Ours,
     /// Nobody's yet, and the claimant may take it: a predecessor of the same name left it, the contract gives it,
@@ -91,45 +91,45 @@ pub enum Standing {
     Unowned,
 }
 
-/// A standing with the evidence for it, strongest first.
+/// A ownership with the evidence for it, strongest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct OwnershipVerdict {
     /// What the object is to the claimant.
-    pub standing: Standing,
+    pub ownership: Ownership,
     /// Why; empty when nothing speaks.
     pub evidence: Vec<Evidence>,
     /// Whether it carries the UID of the very object that the claimant acts for.
     made_for_claimant: bool,
 }
 
-impl Verdict {
+impl OwnershipVerdict {
     /// Whether the claimant may delete the object: it is the claimant's own, was made for the very object that it acts for,
     /// whatever a contract says of it by now, or was made by its predecessor of the same name. What is merely offered may
     /// be taken over, and deleted only after that.
     pub fn may_delete(&self) -> bool {
-        match self.standing {
-            Standing::Ours => true,
+        match self.ownership {
+            Ownership::Ours => true,
             _ if self.made_for_claimant => true,
-            Standing::Adoptable => self.evidence.iter().any(|evidence| matches!(evidence.tool, Tool::Opcore(_))),
-            Standing::Foreign | Standing::Unowned => false,
+            Ownership::Adoptable => self.evidence.iter().any(|evidence| matches!(evidence.tool, Tool::Opcore(_))),
+            Ownership::Foreign | Ownership::Unowned => false,
         }
     }
 
-    fn new(standing: Standing, evidence: Vec<Evidence>) -> Self {
-        Self { standing, evidence, made_for_claimant: false }
+    fn new(ownership: Ownership, evidence: Vec<Evidence>) -> Self {
+        Self { ownership, evidence, made_for_claimant: false }
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for OwnershipVerdict {
     /// A clause such as "it belongs to Flux Kustomization flux-system/apps (label kustomize.toolkit.fluxcd.io/name)".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.standing, self.evidence.first()) {
-            (Standing::Ours, _) => f.write_str("it is ours"),
-            (Standing::Adoptable, Some(first)) => write!(f, "it may be taken over: {first}"),
-            (Standing::Adoptable, None) => f.write_str("it may be taken over"),
-            (Standing::Foreign, Some(first)) => write!(f, "it belongs to {first}"),
-            (Standing::Foreign, None) => f.write_str("it belongs to someone else"),
-            (Standing::Unowned, _) => f.write_str("it exists already and nobody is known to own it"),
+        match (self.ownership, self.evidence.first()) {
+            (Ownership::Ours, _) => f.write_str("it is ours"),
+            (Ownership::Adoptable, Some(first)) => write!(f, "it may be taken over: {first}"),
+            (Ownership::Adoptable, None) => f.write_str("it may be taken over"),
+            (Ownership::Foreign, Some(first)) => write!(f, "it belongs to {first}"),
+            (Ownership::Foreign, None) => f.write_str("it belongs to someone else"),
+            (Ownership::Unowned, _) => f.write_str("it exists already and nobody is known to own it"),
         }
     }
 }
@@ -151,7 +151,7 @@ pub struct Subject<'a> {
 ///
 /// Pure and total. Never answers `Ours` on the strength of a name or of field managers alone: only a UID, or our
 /// operator's mark on an object that has no single owner, makes an object ours.
-pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contract>) -> Verdict {
+pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contract>) -> OwnershipVerdict {
     let meta = subject.meta;
     let controller = meta.owner_references.iter().flatten().find(|reference| reference.controller == Some(true));
     let is_ours = |uid: &str| claimant.owner.as_ref().is_some_and(|owner| owner.uid == uid);
@@ -161,53 +161,53 @@ pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contra
             let uid = meta.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
             let made_for_claimant =
                 uid.is_some_and(|uid| is_ours(uid)) && controller.is_none_or(|reference| is_ours(&reference.uid));
-            return Verdict { made_for_claimant, ..Verdict::new(Standing::Foreign, vec![evidence]) };
+            return OwnershipVerdict { made_for_claimant, ..OwnershipVerdict::new(Ownership::Foreign, vec![evidence]) };
         }
         // A contract speaks of tools. What a controller in the cluster made for another object stays that object's.
         if let Some(reference) = controller.filter(|reference| !is_ours(&reference.uid)) {
-            return Verdict::new(Standing::Foreign, vec![Evidence::of_reference(reference)]);
+            return OwnershipVerdict::new(Ownership::Foreign, vec![Evidence::of_reference(reference)]);
         }
         // The contract gives it to us, but not to which of our objects.
         return match ours(meta, claimant) {
-            Some(verdict) if verdict.standing != Standing::Unowned => verdict,
-            _ => Verdict::new(Standing::Adoptable, vec![evidence]),
+            Some(verdict) if verdict.ownership != Ownership::Unowned => verdict,
+            _ => OwnershipVerdict::new(Ownership::Adoptable, vec![evidence]),
         };
     }
     if let Some(reference) = controller {
-        let standing = if is_ours(&reference.uid) { Standing::Ours } else { Standing::Foreign };
-        return Verdict::new(standing, vec![Evidence::of_reference(reference)]);
+        let ownership = if is_ours(&reference.uid) { Ownership::Ours } else { Ownership::Foreign };
+        return OwnershipVerdict::new(ownership, vec![Evidence::of_reference(reference)]);
     }
     if let Some(verdict) = ours(meta, claimant) {
         return verdict;
     }
     let evidence = markers::read(subject);
     if !evidence.is_empty() {
-        return Verdict::new(Standing::Foreign, evidence);
+        return OwnershipVerdict::new(Ownership::Foreign, evidence);
     }
     if let Some(evidence) = offered(meta, &claimant.operator) {
-        return Verdict::new(Standing::Adoptable, vec![evidence]);
+        return OwnershipVerdict::new(Ownership::Adoptable, vec![evidence]);
     }
     match markers::majority_manager(meta) {
         // Our own work, whose labels someone removed. For which of our objects, only the annotation can tell.
         Some(evidence) if evidence.tool == Tool::Manager(claimant.operator.clone()) => {
             let words = meta.annotations.as_ref().and_then(|all| all.get(OWNER_ANNOTATION));
-            let standing = if claimant.owner.as_ref().map(|owner| &owner.words) == words {
-                Standing::Adoptable
+            let ownership = if claimant.owner.as_ref().map(|owner| &owner.words) == words {
+                Ownership::Adoptable
             } else {
-                Standing::Unowned
+                Ownership::Unowned
             };
-            Verdict::new(standing, vec![evidence])
+            OwnershipVerdict::new(ownership, vec![evidence])
         }
-        Some(evidence) => Verdict::new(Standing::Foreign, vec![evidence]),
-        None => Verdict::new(Standing::Unowned, Vec::new()),
+        Some(evidence) => OwnershipVerdict::new(Ownership::Foreign, vec![evidence]),
+        None => OwnershipVerdict::new(Ownership::Unowned, Vec::new()),
     }
 }
 
 /// Judges an object that is not there yet and is to be made: it has no marks, so that only a contract can give it to someone
 /// else. None: nothing speaks against it.
-pub fn judge_new(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contract>) -> Option<Verdict> {
+pub fn judge_new(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contract>) -> Option<OwnershipVerdict> {
     let (_, evidence) = by_contract(subject, contract).filter(|(owner, _)| !owner.speaks_for(&claimant.operator))?;
-    Some(Verdict::new(Standing::Foreign, vec![evidence]))
+    Some(OwnershipVerdict::new(Ownership::Foreign, vec![evidence]))
 }
 
 /// Whom the contract names for an object. Until it is enforced it is there to be compared with what is; the marks decide.
@@ -222,7 +222,7 @@ fn by_contract<'a>(
 }
 
 /// Judges by the marks of this project alone.
-fn ours(meta: &ObjectMeta, claimant: &Claimant) -> Option<Verdict> {
+fn ours(meta: &ObjectMeta, claimant: &Claimant) -> Option<OwnershipVerdict> {
     let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
     let uid = label(OWNER_LABEL);
     if let (Some(owner), Some(uid)) = (&claimant.owner, uid)
@@ -230,21 +230,21 @@ fn ours(meta: &ObjectMeta, claimant: &Claimant) -> Option<Verdict> {
     {
         let evidence =
             Evidence::new(Signal::Label(OWNER_LABEL.to_owned()), Tool::Opcore(claimant.operator.clone()), &owner.words);
-        return Some(Verdict::new(Standing::Ours, vec![evidence]));
+        return Some(OwnershipVerdict::new(Ownership::Ours, vec![evidence]));
     }
     let operator = label(OPERATOR_LABEL)?;
     let words = meta.annotations.as_ref().and_then(|all| all.get(OWNER_ANNOTATION)).cloned().unwrap_or_default();
     let evidence = Evidence::new(Signal::Label(OPERATOR_LABEL.to_owned()), Tool::Opcore(operator.clone()), &words);
-    let (standing, evidence) = match (&claimant.owner, uid, offered(meta, &claimant.operator)) {
-        _ if *operator != claimant.operator => (Standing::Foreign, evidence),
-        (None, None, _) => (Standing::Ours, evidence),
+    let (ownership, evidence) = match (&claimant.owner, uid, offered(meta, &claimant.operator)) {
+        _ if *operator != claimant.operator => (Ownership::Foreign, evidence),
+        (None, None, _) => (Ownership::Ours, evidence),
         // The same object by name, under another UID: the one that made this is gone.
-        (Some(owner), Some(_), _) if owner.words == words => (Standing::Adoptable, evidence),
+        (Some(owner), Some(_), _) if owner.words == words => (Ownership::Adoptable, evidence),
         // Another's, who offers it: that is a reason to take it over, and none to delete it.
-        (_, _, Some(offer)) => (Standing::Adoptable, offer),
-        _ => (Standing::Foreign, evidence),
+        (_, _, Some(offer)) => (Ownership::Adoptable, offer),
+        _ => (Ownership::Foreign, evidence),
     };
-    Some(Verdict::new(standing, vec![evidence]))
+    Some(OwnershipVerdict::new(ownership, vec![evidence]))
 }
 
 fn offered(meta: &ObjectMeta, operator: &str) -> Option<Evidence> {

@@ -47,7 +47,7 @@
 //!   field of the wrong type counts as missing.
 //! - A status that is known to describe an older spec never makes an object ready nor failed.
 //! - Failed is told from slow: failed means that waiting alone will not help.
-//! - When time alone would change a verdict, [`Verdict::recheck_at`] names the moment, so a caller
+//! - When time alone would change a verdict, [`Readiness::recheck_at`] names the moment, so a caller
 //!   sets one timer and polls nothing.
 //!
 //! # Assumptions
@@ -89,12 +89,12 @@ const LONGEST_MESSAGE: usize = 1024;
 
 /// What an object's own status says about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Readiness {
     /// The answer.
-    pub state: State,
+    pub state: ReadinessState,
     /// A fact in CamelCase, fit for the `reason` of a condition.
     pub reason: String,
-    /// A sentence that names the object, the fact and, where there is one, the cure.
+    /// A sentence that names the object, the fact and, where there is one, the remedy.
     pub message: String,
     /// The moment at which the verdict changes without any event. `None`: only an event changes it.
     pub recheck_at: Option<Timestamp>,
@@ -102,7 +102,7 @@ pub struct Verdict {
 
 /// The four states an existing object can be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum ReadinessState {
     /// What the spec asks for is there.
     Ready,
     /// On its way, or nobody can tell yet.
@@ -150,36 +150,36 @@ impl Default for Options {
 }
 
 /// The verdict on an object that the caller only watches.
-pub fn of(object: &Value, now: Timestamp) -> Verdict {
+pub fn of(object: &Value, now: Timestamp) -> Readiness {
     with(object, &Options::default(), now)
 }
 
 /// The verdict on an object, given what the caller knows and demands.
-pub fn with(object: &Value, options: &Options, now: Timestamp) -> Verdict {
+pub fn with(object: &Value, options: &Options, now: Timestamp) -> Readiness {
     let case = Case { object: View::of(object), options, now };
     let verdict = RULES.iter().find_map(|rule| rule(&case)).unwrap_or_else(|| exists(&case));
     fence::hold(&case, verdict)
 }
 
-impl Verdict {
+impl Readiness {
     /// Whether dependants may go on.
     pub fn is_ready(&self) -> bool {
-        self.state == State::Ready
+        self.state == ReadinessState::Ready
     }
 
     fn ready(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
-        Self::new(State::Ready, reason, message)
+        Self::new(ReadinessState::Ready, reason, message)
     }
 
     fn in_progress(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
-        Self::new(State::InProgress, reason, message)
+        Self::new(ReadinessState::InProgress, reason, message)
     }
 
     fn failed(reason: impl Into<String>, message: impl AsRef<str>) -> Self {
-        Self::new(State::Failed, reason, message)
+        Self::new(ReadinessState::Failed, reason, message)
     }
 
-    fn new(state: State, reason: impl Into<String>, message: impl AsRef<str>) -> Self {
+    fn new(state: ReadinessState, reason: impl Into<String>, message: impl AsRef<str>) -> Self {
         Self {
             state,
             reason: reason.into(),
@@ -194,7 +194,7 @@ impl Verdict {
     }
 }
 
-impl State {
+impl ReadinessState {
     /// The name as people read it in a status.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -206,7 +206,7 @@ impl State {
     }
 }
 
-impl std::fmt::Display for State {
+impl std::fmt::Display for ReadinessState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.as_str())
     }
@@ -220,7 +220,7 @@ struct Case<'a> {
 }
 
 /// A rule answers, or leaves the object to the next one.
-type Rule = fn(&Case<'_>) -> Option<Verdict>;
+type Rule = fn(&Case<'_>) -> Option<Readiness>;
 
 const RULES: &[Rule] = &[
     unknown_kind,
@@ -238,56 +238,56 @@ const RULES: &[Rule] = &[
     ready_condition,
 ];
 
-fn unknown_kind(case: &Case<'_>) -> Option<Verdict> {
+fn unknown_kind(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     (object.kind().is_none() || object.group().is_none()).then(|| {
-        Verdict::in_progress(
+        Readiness::in_progress(
             "UnknownKind",
             "The object carries no apiVersion and kind, so its readiness cannot be told; items of a list need both filled in.",
         )
     })
 }
 
-fn terminating(case: &Case<'_>) -> Option<Verdict> {
+fn terminating(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     object.at("metadata.deletionTimestamp")?;
     let finalizers: Vec<&str> = object.list("metadata.finalizers").iter().filter_map(Value::as_str).collect();
     let waits_for =
         if finalizers.is_empty() { String::new() } else { format!("; its finalizers are {}", finalizers.join(", ")) };
-    Some(Verdict::new(State::Terminating, "Terminating", format!("{object} is being deleted{waits_for}.")))
+    Some(Readiness::new(ReadinessState::Terminating, "Terminating", format!("{object} is being deleted{waits_for}.")))
 }
 
-fn generation_not_observed(case: &Case<'_>) -> Option<Verdict> {
+fn generation_not_observed(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     let generation = object.generation()?;
     let observed = object.observed_generation()?;
     (generation != observed).then(|| {
-        Verdict::in_progress(
+        Readiness::in_progress(
             "GenerationNotObserved",
             format!("{object} is at generation {generation}, its controller has seen {observed} so far."),
         )
     })
 }
 
-fn reconciling(case: &Case<'_>) -> Option<Verdict> {
+fn reconciling(case: &Case<'_>) -> Option<Readiness> {
     let condition = case.object.current("Reconciling")?;
     condition.is_true().then(|| {
-        Verdict::in_progress(
+        Readiness::in_progress(
             condition.reason_or("Reconciling"),
             format!("{} is being reconciled{}", case.object, condition.words()),
         )
     })
 }
 
-fn stalled(case: &Case<'_>) -> Option<Verdict> {
+fn stalled(case: &Case<'_>) -> Option<Readiness> {
     let condition = case.object.current("Stalled")?;
     condition.is_true().then(|| {
-        Verdict::failed(condition.reason_or("Stalled"), format!("{} is stalled{}", case.object, condition.words()))
+        Readiness::failed(condition.reason_or("Stalled"), format!("{} is stalled{}", case.object, condition.words()))
     })
 }
 
-fn rule_of_the_kind(case: &Case<'_>) -> Option<Verdict> {
-    let rule: fn(&Case<'_>) -> Verdict = match (case.object.group()?, case.object.kind()?) {
+fn rule_of_the_kind(case: &Case<'_>) -> Option<Readiness> {
+    let rule: fn(&Case<'_>) -> Readiness = match (case.object.group()?, case.object.kind()?) {
         ("apps" | "extensions", "Deployment") => workloads::deployment,
         ("apps", "StatefulSet") => workloads::stateful_set,
         ("apps" | "extensions", "DaemonSet") => workloads::daemon_set,
@@ -319,12 +319,12 @@ fn rule_of_the_kind(case: &Case<'_>) -> Option<Verdict> {
 }
 
 /// Closes kstatus's best-known hole: a custom resource that no controller has seen is not ready.
-fn no_status_yet(case: &Case<'_>) -> Option<Verdict> {
+fn no_status_yet(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     if object.is_builtin() || object.has_status() || !case.options.status_expected {
         return None;
     }
-    Some(Verdict::in_progress(
+    Some(Readiness::in_progress(
         "NoStatusYet",
         format!(
             "{object} has no status yet; check that the controller of its kind is running and watches this namespace."
@@ -333,35 +333,35 @@ fn no_status_yet(case: &Case<'_>) -> Option<Verdict> {
 }
 
 /// The generic rule, for every kind that has a condition `Ready`.
-fn ready_condition(case: &Case<'_>) -> Option<Verdict> {
+fn ready_condition(case: &Case<'_>) -> Option<Readiness> {
     let condition = case.object.condition("Ready")?;
     Some(judged(case, &condition, "Ready"))
 }
 
 /// For kinds known to report `Ready`: its absence means that the controller is not there yet.
-fn says_ready(case: &Case<'_>) -> Verdict {
+fn says_ready(case: &Case<'_>) -> Readiness {
     ready_condition(case).unwrap_or_else(|| not_reported(case, "Ready"))
 }
 
-fn not_reported(case: &Case<'_>, kind: &str) -> Verdict {
-    Verdict::in_progress(
+fn not_reported(case: &Case<'_>, kind: &str) -> Readiness {
+    Readiness::in_progress(
         format!("{kind}NotReported"),
         format!("{} has no condition {kind} yet; check that its controller is running.", case.object),
     )
 }
 
 /// A condition whose `True` means ready. False is in progress, as controllers retry.
-fn judged(case: &Case<'_>, condition: &Condition<'_>, kind: &str) -> Verdict {
+fn judged(case: &Case<'_>, condition: &Condition<'_>, kind: &str) -> Readiness {
     let object = case.object;
     if condition.lags {
-        Verdict::in_progress(
+        Readiness::in_progress(
             "ConditionOutdated",
             format!("Condition {kind} of {object} describes an older generation."),
         )
     } else if condition.is_true() {
-        Verdict::ready(condition.reason_or(kind), format!("{object} reports {kind}{}", condition.words()))
+        Readiness::ready(condition.reason_or(kind), format!("{object} reports {kind}{}", condition.words()))
     } else {
-        Verdict::in_progress(
+        Readiness::in_progress(
             condition.reason_or(&format!("Not{kind}")),
             format!("{object} reports {kind}={}{}", condition.status, condition.words()),
         )
@@ -369,13 +369,13 @@ fn judged(case: &Case<'_>, condition: &Condition<'_>, kind: &str) -> Verdict {
 }
 
 /// Nothing speaks against it: objects without a readiness of their own are ready by existing.
-fn exists(case: &Case<'_>) -> Verdict {
+fn exists(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if object.has_status() && !object.is_builtin() {
-        return Verdict::ready(
+        return Readiness::ready(
             "NoReadyCondition",
             format!("{object} has a status, and nothing in it speaks against its readiness."),
         );
     }
-    Verdict::ready("Exists", format!("{object} exists; its kind reports no readiness of its own."))
+    Readiness::ready("Exists", format!("{object} exists; its kind reports no readiness of its own."))
 }

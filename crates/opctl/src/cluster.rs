@@ -65,10 +65,10 @@ impl Connection {
         };
         let contexts: Vec<&str> = file.contexts.iter().map(|context| context.name.as_str()).collect();
         let wanted = self.context.as_deref().or(file.current_context.as_deref()).filter(|name| !name.is_empty());
-        let cure = format!("choose one with --context; there is {}", listed(&contexts));
+        let remedy = format!("choose one with --context; there is {}", listed(&contexts));
         match wanted {
-            None => bail!("The kubeconfig has no current context: {cure}."),
-            Some(name) if !contexts.contains(&name) => bail!("The kubeconfig has no context {name}: {cure}."),
+            None => bail!("The kubeconfig has no current context: {remedy}."),
+            Some(name) if !contexts.contains(&name) => bail!("The kubeconfig has no context {name}: {remedy}."),
             Some(_) => {}
         }
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
@@ -106,13 +106,13 @@ impl Cluster {
         }
     }
 
-    /// One sentence with the cure.
+    /// One sentence with the remedy.
     pub(crate) fn explain(&self, chart: &str, error: kube::Error) -> anyhow::Error {
         let cluster = format!("The cluster at {}", self.address);
         match error {
             kube::Error::Api(status) if is_kind_missing(&status) => {
-                let cure = format!("install the chart {chart}, or choose another cluster with --context");
-                anyhow!("{cluster} does not know this kind: {cure}.")
+                let remedy = format!("install the chart {chart}, or choose another cluster with --context");
+                anyhow!("{cluster} does not know this kind: {remedy}.")
             }
             kube::Error::Api(status) if status.code == 403 => {
                 let message = status.message.as_str();
@@ -122,19 +122,19 @@ impl Cluster {
                 anyhow!("{what}: ask for a role that allows it, or choose another user with --context.")
             }
             kube::Error::Api(status) if status.code == 401 => {
-                let cure = "log in again, or choose another user with --context";
-                anyhow!("{cluster} does not accept your credentials: {cure}.")
+                let remedy = "log in again, or choose another user with --context";
+                anyhow!("{cluster} does not accept your credentials: {remedy}.")
             }
             kube::Error::SerdeError(why) => {
-                let cure = "use an opctl of the same version as the operator";
-                anyhow!("What the cluster answered cannot be read ({why}): {cure}.")
+                let remedy = "use an opctl of the same version as the operator";
+                anyhow!("What the cluster answered cannot be read ({why}): {remedy}.")
             }
             kube::Error::Auth(why) => {
                 anyhow!("The credentials of the kubeconfig cannot be used ({why}): log in again.")
             }
             kube::Error::Service(_) | kube::Error::HyperError(_) => {
-                let cure = "start it, or choose another one with --context";
-                anyhow!("{cluster} cannot be reached ({}): {cure}.", root_cause(&error))
+                let remedy = "start it, or choose another one with --context";
+                anyhow!("{cluster} cannot be reached ({}): {remedy}.", root_cause(&error))
             }
             other => anyhow!("{cluster} refused it: {}.", opcore::Error::from(other)),
         }

@@ -23,7 +23,7 @@ use crate::api::v1alpha1::{
 };
 use crate::decide::{Turn, keep_applied, refused, tear_down};
 use crate::measures::Measures;
-use crate::observe::{self, Room, Seen};
+use crate::observe::{self, Observed, Room};
 use crate::render::{self, OPERATOR, Settings, Source};
 use crate::slots::{Class, Limits, Slots};
 
@@ -133,7 +133,7 @@ impl Workspaces {
 
 impl Operator for Workspaces {
     type Object = TerraformWorkspace;
-    type Seen = Seen;
+    type Observed = Observed;
     type Claims = Turn;
 
     const FINALIZER: &'static str = FINALIZER;
@@ -153,15 +153,15 @@ impl Operator for Workspaces {
         watches.named::<ConfigMap>(|map| word(CONFIG_MAP, map.namespace.as_deref(), &map.name));
     }
 
-    async fn observe(&self, workspace: &TerraformWorkspace, context: &Context) -> Result<Seen, Error> {
-        observe::look(workspace, &context.reader(), &self.settings, &self.room).await
+    async fn observe(&self, workspace: &TerraformWorkspace, context: &Context) -> Result<Observed, Error> {
+        observe::observe(workspace, &context.reader(), &self.settings, &self.room).await
     }
 
-    fn decide(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
+    fn decide(&self, workspace: &TerraformWorkspace, seen: &Observed, now: Timestamp) -> DecisionOf<Self> {
         keep_applied(workspace, seen, &self.settings, now)
     }
 
-    fn tear_down(&self, workspace: &TerraformWorkspace, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
+    fn tear_down(&self, workspace: &TerraformWorkspace, seen: &Observed, now: Timestamp) -> DecisionOf<Self> {
         tear_down(workspace, seen, &self.settings, now)
     }
 
@@ -169,7 +169,7 @@ impl Operator for Workspaces {
         &self,
         workspace: &TerraformWorkspace,
         turn: Turn,
-        seen: &mut Seen,
+        seen: &mut Observed,
         context: &Context,
         _: Timestamp,
     ) -> Result<Admission, Error> {
@@ -197,7 +197,7 @@ impl Operator for Workspaces {
     }
 
     /// A turn is kept as long as a run is under way.
-    fn conclude(
+    fn after_writes(
         &self,
         workspace: &TerraformWorkspace,
         status: &mut TerraformWorkspaceStatus,

@@ -16,7 +16,7 @@ use kube::{Resource, ResourceExt};
 use opcore::conditions;
 use opcore::duration::Span;
 use opcore::ownership::OWNER_LABEL;
-use opcore::plan::Target;
+use opcore::writes::Target;
 use opcore::{Error, Reader};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -43,7 +43,7 @@ const READ_AT_ONCE: usize = 2;
 
 /// Everything that was read for a workspace.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Observed {
     /// What the spec asks for, or why it cannot be had.
     pub inputs: Result<Inputs, Problem>,
     /// What its pods may not be, and are asked to be: those of a destroy neither.
@@ -189,7 +189,7 @@ impl LockSeen {
     }
 }
 
-impl Seen {
+impl Observed {
     /// The Job of this name.
     pub fn job(&self, name: &str) -> Option<&JobSeen> {
         self.jobs.iter().find(|job| job.target.name == name)
@@ -209,12 +209,12 @@ impl Seen {
 }
 
 /// Reads everything that a decision about a workspace needs.
-pub(crate) async fn look(
+pub(crate) async fn observe(
     workspace: &TerraformWorkspace,
     reader: &Reader,
     settings: &Settings,
     room: &Room,
-) -> Result<Seen, Error> {
+) -> Result<Observed, Error> {
     let namespace = workspace.namespace().unwrap_or_default();
     let names = render::names(workspace);
     let reading = Reading { reader: reader.clone(), namespace, names, uid: workspace.uid().unwrap_or_default() };
@@ -259,7 +259,7 @@ pub(crate) async fn look(
     };
     let permitted = settings.permit(&workspace.spec);
     let sources = permitted.and(referred.sources);
-    Ok(Seen {
+    Ok(Observed {
         inputs: sources.and_then(|sources| render::keyed_inputs(&workspace.spec, &sources, &key.of_inputs(workspace))),
         refused: settings.authors.permit_pods(&workspace.spec).err(),
         jobs,

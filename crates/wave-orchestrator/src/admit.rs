@@ -13,11 +13,11 @@ use crate::controller::WavePlans;
 use crate::decide::Claims;
 use crate::index::PlanName;
 use crate::interest::Interest;
-use crate::observe::Seen;
+use crate::observe::Observed;
 
 impl WavePlans {
     /// What is known of what a plan has to hear of is looked up once it is told of it, and decided on anew.
-    pub(crate) fn grant(&self, plan: &WavePlan, claims: Claims, seen: &mut Seen, now: Timestamp) -> Admission {
+    pub(crate) fn grant(&self, plan: &WavePlan, claims: Claims, seen: &mut Observed, now: Timestamp) -> Admission {
         if let Some(interest) = claims.interest {
             self.subscribe(plan, &interest, now);
             self.look_up(plan, seen, now);

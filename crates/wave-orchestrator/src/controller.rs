@@ -16,7 +16,7 @@ use crate::index::PlanName;
 use crate::interest::GroupKind;
 use crate::live::Live;
 use crate::measures::Measures;
-use crate::observe::{Memory, Seen};
+use crate::observe::{Memory, Observed};
 use crate::probes::Endpoint;
 
 /// So many endpoints are asked at a time.
@@ -48,7 +48,7 @@ impl WavePlans {
 
 impl Operator for WavePlans {
     type Object = WavePlan;
-    type Seen = Seen;
+    type Observed = Observed;
     type Claims = Claims;
 
     const FINALIZER: &'static str = FINALIZER;
@@ -59,7 +59,7 @@ impl Operator for WavePlans {
         self.live.start(wakes);
     }
 
-    async fn observe(&self, plan: &WavePlan, context: &Context) -> Result<Seen, Error> {
+    async fn observe(&self, plan: &WavePlan, context: &Context) -> Result<Observed, Error> {
         self.look(plan, context).await
     }
 
@@ -67,23 +67,23 @@ impl Operator for WavePlans {
         &self,
         plan: &WavePlan,
         claims: Claims,
-        seen: &mut Seen,
+        seen: &mut Observed,
         _: &Context,
         now: Timestamp,
     ) -> Result<Admission, Error> {
         Ok(self.grant(plan, claims, seen, now))
     }
 
-    fn decide(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
+    fn decide(&self, plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<Self> {
         decide::roll_out(plan, seen, now)
     }
 
-    fn tear_down(&self, plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<Self> {
+    fn tear_down(&self, plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<Self> {
         decide::tear_down(plan, seen, now)
     }
 
     /// What the API server answered is what the watch will tell, only sooner; what it refused no watch tells at all.
-    fn conclude(&self, plan: &WavePlan, _: &mut WavePlanStatus, done: &Done<'_>, now: Timestamp) {
+    fn after_writes(&self, plan: &WavePlan, _: &mut WavePlanStatus, done: &Done<'_>, now: Timestamp) {
         let (name, uid): (PlanName, String) = (plan.name_any().into(), plan.uid().unwrap_or_default());
         let mut index = self.live.index();
         let mut wake = Vec::new();
@@ -115,8 +115,8 @@ impl Operator for WavePlans {
         }
     }
 
-    fn cure(&self, plan: &WavePlan, refusal: &Refusal) -> Option<String> {
-        self.live.index().cure(&plan.name_any().into(), refusal)
+    fn remedy(&self, plan: &WavePlan, refusal: &Refusal) -> Option<String> {
+        self.live.index().remedy(&plan.name_any().into(), refusal)
     }
 
     fn forget(&self, plan: &Key) {

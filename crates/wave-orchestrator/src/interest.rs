@@ -11,9 +11,9 @@ use kube::core::Selector;
 use opcore::act::Comparison;
 pub use opcore::object::{GroupKind, ObjectId};
 use opcore::ownership::{Claimant, OPERATOR_LABEL};
-use opcore::plan::{Apply, Target};
 pub use opcore::watch::ScopeId;
 pub use opcore::watch::discovery::{Served, WrittenKind};
+use opcore::writes::{Apply, Target};
 
 use crate::api::v1alpha1::{HeldObject, Mode, ObjectRef};
 use crate::render::{Check, Draft, DraftItem, DraftSubject, DraftTask, Stage};
@@ -337,11 +337,11 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
     let subject = match &item.subject {
         DraftSubject::Named { namespace, name } => {
             if namespaced && namespace.is_none() {
-                let cure = match item.task {
+                let remedy = match item.task {
                     DraftTask::Apply(_) => "give it metadata.namespace, or its member manifests.namespace",
                     _ => "give it a namespace",
                 };
-                return Err(format!("{} {name} is in no namespace; {cure}", item.kind));
+                return Err(format!("{} {name} is in no namespace; {remedy}", item.kind));
             }
             // A namespace on a kind that has none is what `kubectl` ignores, too.
             let namespace = namespace.clone().filter(|_| namespaced || !known);

@@ -19,7 +19,7 @@ use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
 
 /// Everything that was read for a plan.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Observed {
     /// A digest of the spec and of what its sources hold.
     pub revision: String,
     /// What it has to hear of.
@@ -30,7 +30,7 @@ pub struct Seen {
     pub look: Look,
     /// What came of asking the endpoints of its waves, in the order of the spec, as far as they have started.
     pub probes: Vec<Vec<ProbeSeen>>,
-    /// Rights that are missing, as clauses with the cure: "list and watch secrets in shop (value rbac.read of the
+    /// Rights that are missing, as clauses with the remedy: "list and watch secrets in shop (value rbac.read of the
     /// chart)".
     pub denied: Vec<String>,
     /// What keeps some of its objects from being told of, as sentences: an API that does not answer, for example.
@@ -152,7 +152,7 @@ impl Memory {
 }
 
 impl WavePlans {
-    pub(crate) async fn look(&self, plan: &WavePlan, context: &Context) -> Result<Seen, Error> {
+    pub(crate) async fn look(&self, plan: &WavePlan, context: &Context) -> Result<Observed, Error> {
         let name: PlanName = plan.name_any().into();
         let read = self.read(&name, plan).await?;
         let kept = self.kept(&name, plan, context).await?;
@@ -166,7 +166,7 @@ impl WavePlans {
         let interest = self.interest(&name, plan, read, instead, draft.clone(), &kinds, context);
         let answer = |endpoint: &Endpoint| endpoint.seen(self.poll.answer(endpoint).map(|answered| answered.answer));
         let probes = plan.spec.waves.iter().map(|wave| Endpoint::of(plan, wave).iter().map(answer).collect());
-        let mut seen = Seen {
+        let mut seen = Observed {
             revision: draft.revision.clone(),
             interest,
             probes: probes.collect(),
@@ -175,14 +175,14 @@ impl WavePlans {
             resync_at: self.resync(&name, plan, context.now()),
             rollbacks: rollbacks(kept, &draft),
             home: context.reader().default_namespace().to_owned(),
-            ..Seen::default()
+            ..Observed::default()
         };
         self.look_up(plan, &mut seen, context.now());
         Ok(seen)
     }
 
     /// What is known of a plan's objects: nothing, while it is not told of what it has to hear of.
-    pub(crate) fn look_up(&self, plan: &WavePlan, seen: &mut Seen, now: Timestamp) {
+    pub(crate) fn look_up(&self, plan: &WavePlan, seen: &mut Observed, now: Timestamp) {
         let name: PlanName = plan.name_any().into();
         seen.denied = {
             let denied = self.live.denied(&seen.interest.scopes);
@@ -456,7 +456,7 @@ mod tests {
         let write = Write::AddFinalizer(String::new());
         let outcome = Outcome::Applied { object: Box::new(object), changed: true };
         let done = Done { attempts: vec![Attempt { write: &write, outcome }], ..Done::default() };
-        operator.conclude(&plan, &mut plan.status.clone().unwrap(), &done, context.now());
+        operator.after_writes(&plan, &mut plan.status.clone().unwrap(), &done, context.now());
         assert!(operator.kept(&name, &plan, &context).await.is_err());
     }
 }

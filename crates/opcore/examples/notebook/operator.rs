@@ -9,7 +9,7 @@ use kube::api::{ListParams, ObjectMeta};
 use kube::{CustomResource, ResourceExt};
 use opcore::conditions::{Condition, Summary};
 use opcore::controller::Watches;
-use opcore::finalizer::{self, OnExpiry, Teardown, TeardownRecord, Yield, step};
+use opcore::finalizer::{self, OnExpiry, StepStatus, Teardown, TeardownRecord, step};
 use opcore::ownership::{OWNER_LABEL, owner_reference};
 use opcore::{Context, Decision, Error, Operator, Write};
 use schemars::JsonSchema;
@@ -64,7 +64,7 @@ pub struct Shelf(BTreeMap<String, ConfigMap>);
 
 impl Operator for Notebooks {
     type Object = Notebook;
-    type Seen = Shelf;
+    type Observed = Shelf;
     type Claims = ();
 
     const FINALIZER: &'static str = "example.opcore.dev/notebook";
@@ -87,8 +87,8 @@ impl Operator for Notebooks {
             Ok((pages, cover)) => {
                 let torn_out =
                     |(page, _): &(&String, &ConfigMap)| *page != COVER && !notebook.spec.pages.contains_key(*page);
-                decision.plan.together(pages).then(cover);
-                decision.plan.together(found.0.iter().filter(torn_out).map(|(_, map)| Write::delete(map)));
+                decision.writes.together(pages).then(cover);
+                decision.writes.together(found.0.iter().filter(torn_out).map(|(_, map)| Write::delete(map)));
                 Summary::ready(
                     "Written",
                     format!("All {} pages and the cover are in place.", notebook.spec.pages.len()),
@@ -111,15 +111,15 @@ impl Operator for Notebooks {
         let observed = |step: &str| {
             let left: Vec<_> = of_step(step).map(ResourceExt::name_any).collect();
             match left.as_slice() {
-                [] => Yield::Done,
-                left => Yield::Pending { reason: format!("{} are still there", left.join(", ")), retry: None },
+                [] => StepStatus::Done,
+                left => StepStatus::Pending { reason: format!("{} are still there", left.join(", ")), retry: None },
             }
         };
         let steps = steps.map(|teardown| teardown.on_expiry(notebook.spec.on_expiry));
         let status = notebook.status.clone().unwrap_or_default();
         let (mut decision, progress) = finalizer::pass(notebook, status, steps, observed, now);
         // One stage: a delete that is refused in one step must not hold up another.
-        decision.plan.together(progress.act.iter().flat_map(|step| of_step(step)).map(Write::delete));
+        decision.writes.together(progress.act.iter().flat_map(|step| of_step(step)).map(Write::delete));
         decision
     }
 }

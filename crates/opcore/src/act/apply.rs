@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{Actor, JUDGED_AT_MOST, NO_VERSION, Outcome, Refusal, RefusalReason, fields, refused};
 use crate::error::Error;
 use crate::object::ObjectId;
-use crate::ownership::{self, Claimant, Standing, Verdict};
-use crate::plan::{Apply, Target};
+use crate::ownership::{self, Claimant, Ownership, OwnershipVerdict};
+use crate::writes::{Apply, Target};
 
 impl Actor<'_> {
     /// Applies an object, judged anew as often as it changes under our hands, within reason.
@@ -72,7 +72,7 @@ impl Actor<'_> {
                 return Ok(None);
             }
             let by_hand = conflicts.iter().all(|conflict| ownership::is_person(&conflict.manager));
-            if verdict.standing != Standing::Ours || !by_hand {
+            if verdict.ownership != Ownership::Ours || !by_hand {
                 return Ok(Some(Outcome::Refused(field_conflict(&id, &conflicts))));
             }
             tracing::info!(object = %id, ?conflicts, "taking back fields that were edited by hand");
@@ -181,16 +181,16 @@ impl Comparison {
     }
 }
 
-/// Why a verdict forbids the write, in words with a cure.
-fn refusal(id: &ObjectId, verdict: &Verdict) -> Option<Refusal> {
-    let (reason, cure) = match verdict.standing {
-        Standing::Ours | Standing::Adoptable => return None,
-        Standing::Foreign => (RefusalReason::Foreign, "Remove it here, or have its owner let it go first.".to_owned()),
-        Standing::Unowned => {
+/// Why a verdict forbids the write, in words with a remedy.
+fn refusal(id: &ObjectId, verdict: &OwnershipVerdict) -> Option<Refusal> {
+    let (reason, remedy) = match verdict.ownership {
+        Ownership::Ours | Ownership::Adoptable => return None,
+        Ownership::Foreign => (RefusalReason::Foreign, "Remove it here, or have its owner let it go first.".to_owned()),
+        Ownership::Unowned => {
             (RefusalReason::Unowned, format!("To hand it over, annotate it with {}=true.", ownership::ADOPT_ANNOTATION))
         }
     };
-    let message = format!("{id} was left alone: {verdict}. {cure}");
+    let message = format!("{id} was left alone: {verdict}. {remedy}");
     Some(Refusal { object: id.clone(), reason, message })
 }
 

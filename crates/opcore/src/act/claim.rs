@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::apply::{conflicts, field_conflict};
 use super::{Actor, Outcome, fields, refused};
 use crate::error::Error;
-use crate::plan::Target;
+use crate::writes::Target;
 
 impl Actor<'_> {
     /// Applies the fields as our manager, unforced, onto the very object that was meant.

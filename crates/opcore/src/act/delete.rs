@@ -5,8 +5,8 @@ use kube::core::ResourceExt;
 
 use super::{Actor, JUDGED_AT_MOST, Outcome, Refusal, RefusalReason, refused};
 use crate::error::Error;
-use crate::ownership::Standing;
-use crate::plan::{Delete, Dependants};
+use crate::ownership::Ownership;
+use crate::writes::{Delete, Dependants};
 
 impl Actor<'_> {
     pub(super) async fn delete(&self, delete: &Delete) -> Result<Outcome, Error> {
@@ -28,8 +28,8 @@ impl Actor<'_> {
             let verdict = self.judge(&target.resource, &live);
             if !verdict.may_delete() {
                 let message = format!("{target} was not deleted: {verdict}. If it is to go, its owner must delete it.");
-                let reason = match verdict.standing {
-                    Standing::Foreign => RefusalReason::Foreign,
+                let reason = match verdict.ownership {
+                    Ownership::Foreign => RefusalReason::Foreign,
                     _ => RefusalReason::Unowned,
                 };
                 return Ok(Outcome::Refused(Refusal { object: target.id(), reason, message }));

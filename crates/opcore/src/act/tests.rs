@@ -31,15 +31,15 @@ fn map(object: Value) -> ConfigMap {
 }
 
 /// What is written for a plan: the queries and bodies.
-async fn written(plan: Plan, answers: Vec<(u16, Value)>) -> Vec<(String, Value)> {
-    let (done, sent) = tried(plan, answers).await;
+async fn written(writes: Writes, answers: Vec<(u16, Value)>) -> Vec<(String, Value)> {
+    let (done, sent) = tried(writes, answers).await;
     done.unwrap();
     sent
 }
 
 /// Runs a plan against an API server that has only this object, and that answers the first writes as told. How it ended,
 /// and what was written.
-async fn tried(plan: Plan, mut answers: Vec<(u16, Value)>) -> (Result<(), Error>, Vec<(String, Value)>) {
+async fn tried(writes: Writes, mut answers: Vec<(u16, Value)>) -> (Result<(), Error>, Vec<(String, Value)>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let (log, answers) = (sent.clone(), {
         answers.reverse();
@@ -61,7 +61,7 @@ async fn tried(plan: Plan, mut answers: Vec<(u16, Value)>) -> (Result<(), Error>
     });
     let (client, claimant) = (Client::new(service, "shop"), claimant());
     let actor = Actor::new(&client, &claimant, None);
-    let done = run(&actor, Some(&mut Root::of(&map(live()))), &plan).await;
+    let done = run(&actor, Some(&mut ReconciledObject::of(&map(live()))), &writes).await;
     (done.whole().map(|_| ()), std::mem::take(&mut *sent.lock().unwrap()))
 }
 
@@ -72,14 +72,14 @@ async fn a_delete_names_the_uid_and_the_version_that_were_judged() {
     if let Write::Delete(delete) = &mut delete {
         delete.resource_version = None;
     }
-    let [(_, body)] = &written(Plan::from_iter([delete]), Vec::new()).await[..] else { panic!("one write") };
+    let [(_, body)] = &written(Writes::from_iter([delete]), Vec::new()).await[..] else { panic!("one write") };
     assert_eq!(body["preconditions"], json!({"uid": "uid", "resourceVersion": "7"}));
 }
 
 #[tokio::test]
 async fn a_change_of_finalizers_names_the_uid_and_the_version_that_were_read() {
     let add = Write::AddFinalizer("example.opcore.dev/ours".to_owned());
-    let [(_, body)] = &written(Plan::from_iter([add]), Vec::new()).await[..] else { panic!("one write") };
+    let [(_, body)] = &written(Writes::from_iter([add]), Vec::new()).await[..] else { panic!("one write") };
     assert_eq!((&body["metadata"]["uid"], &body["metadata"]["resourceVersion"]), (&json!("uid"), &json!("7")));
 }
 
@@ -87,7 +87,7 @@ async fn a_change_of_finalizers_names_the_uid_and_the_version_that_were_read() {
 async fn an_annotation_names_the_uid_of_its_object() {
     let annotations = BTreeMap::from([("example.opcore.dev/note".to_owned(), Some("x".to_owned()))]);
     let annotate = Write::Annotate { target: Target::of(&map(live())), annotations };
-    let [(_, body)] = &written(Plan::from_iter([annotate]), Vec::new()).await[..] else { panic!("one write") };
+    let [(_, body)] = &written(Writes::from_iter([annotate]), Vec::new()).await[..] else { panic!("one write") };
     assert_eq!(body["metadata"]["uid"], "uid");
 }
 
@@ -100,7 +100,7 @@ async fn an_apply_names_the_uid_and_the_version_that_were_judged() {
     let mut wanted = map(live());
     wanted.data = Some(BTreeMap::from([("a".to_owned(), "2".to_owned())]));
     let apply = Write::apply(&wanted).unwrap();
-    let [(gently, first), (by_force, second)] = &written(Plan::from_iter([apply]), vec![(409, conflict)]).await[..]
+    let [(gently, first), (by_force, second)] = &written(Writes::from_iter([apply]), vec![(409, conflict)]).await[..]
     else {
         panic!("two writes")
     };
@@ -118,7 +118,7 @@ async fn an_object_whose_name_the_server_would_have_to_make_is_not_applied() {
         let mut nameless = map(live());
         nameless.metadata.name = name;
         nameless.metadata.generate_name = Some("front-".to_owned());
-        let (done, sent) = tried(Plan::from_iter([Write::apply(&nameless).unwrap()]), Vec::new()).await;
+        let (done, sent) = tried(Writes::from_iter([Write::apply(&nameless).unwrap()]), Vec::new()).await;
         let error = done.unwrap_err().to_string();
         assert_eq!(
             (error.as_str(), sent.len()),

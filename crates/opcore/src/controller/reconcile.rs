@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tracing::Instrument;
 
 use super::{Context, Shared, at_least, is_cluster_scoped};
-use crate::act::{self, Done, Refusal, RefusalReason, Root};
+use crate::act::{self, Done, ReconciledObject, Refusal, RefusalReason};
 use crate::conditions::{self, Condition, Conditions, Summary};
 use crate::error::{Class, Error};
 use crate::events;
@@ -22,9 +22,9 @@ use crate::finalizer::{self, Phase};
 use crate::metrics::ReconcileResult;
 use crate::operator::{Admission, Decision, DecisionOf, Next, Note, Operator};
 use crate::ownership::Claimant;
-use crate::plan::Write;
 use crate::queue::Key;
 use crate::watch;
+use crate::writes::Write;
 
 /// How a pass over an object ended.
 enum Pass {
@@ -126,19 +126,19 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     let Some(decision) = decided(shared, &object, &mut seen).await? else {
         return Ok(Pass::Done { next: Next::OnEvent, refused: false });
     };
-    let Decision { plan, mut status, notes, next, .. } = decision;
+    let Decision { writes, mut status, notes, next, .. } = decision;
 
     let claimant = Claimant::acting_for(context.operator(), object.as_ref());
-    let mut root = Root::of(object.as_ref());
+    let mut root = ReconciledObject::of(object.as_ref());
     let about = object.object_ref(&());
-    let releases = plan.writes().any(|write| matches!(write, Write::RemoveFinalizer(_)));
+    let releases = writes.iter().any(|write| matches!(write, Write::RemoveFinalizer(_)));
     if releases {
         // What is told of an object that goes is told before: nobody could do so after a crash.
         tell(context, &about, &notes).await;
     }
     let done = match context.actor(&claimant) {
-        Ok(actor) => act::run(&actor, Some(&mut root), &plan).await,
-        Err(_) if plan.is_empty() => Done::default(),
+        Ok(actor) => act::run(&actor, Some(&mut root), &writes).await,
+        Err(_) if writes.is_empty() => Done::default(),
         Err(unknown) => Done { failure: Some(unknown), ..Done::default() },
     };
     if Some(root.resource_version()) != object.resource_version().as_deref() {
@@ -147,12 +147,12 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     if done.gone {
         return Ok(Pass::Gone);
     }
-    operator.conclude(&object, &mut status, &done, context.now());
+    operator.after_writes(&object, &mut status, &done, context.now());
     let refusal = done.refusal();
     if let Some(refusal) = refusal.filter(|refusal| is_refusal_told(shared, key, refusal)) {
         let forbidden = refusal.reason == RefusalReason::Forbidden;
-        let cure = forbidden.then(|| operator.cure(&object, refusal)).flatten();
-        summary_of(refusal, cure.as_deref()).write(&mut status, object.meta().generation, context.now());
+        let remedy = forbidden.then(|| operator.remedy(&object, refusal)).flatten();
+        summary_of(refusal, remedy.as_deref()).write(&mut status, object.meta().generation, context.now());
     } else if let Some(failure) = done.failure.as_ref().filter(|failure| is_told(shared, key, failure)) {
         summary_of_failure(failure).write(&mut status, object.meta().generation, context.now());
     } else if refusal.is_some() || done.failure.is_some() {
@@ -179,7 +179,7 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
 async fn decided<O: Operator>(
     shared: &Shared<O>,
     object: &O::Object,
-    seen: &mut O::Seen,
+    seen: &mut O::Observed,
 ) -> Result<Option<DecisionOf<O>>, Error> {
     for _ in 0..DECIDED_AT_MOST {
         let now = shared.context.now();
@@ -286,9 +286,9 @@ async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error)
     }
 }
 
-fn summary_of(refusal: &Refusal, cure: Option<&str>) -> Summary {
+fn summary_of(refusal: &Refusal, remedy: Option<&str>) -> Summary {
     let reason = refusal.reason.as_str();
-    let message = cure.map_or_else(|| refusal.message.clone(), |cure| format!("{} {cure}", refusal.message));
+    let message = remedy.map_or_else(|| refusal.message.clone(), |remedy| format!("{} {remedy}", refusal.message));
     match refusal.reason {
         RefusalReason::Terminating | RefusalReason::NotServed => Summary::reconciling(reason, message),
         _ => Summary::stalled(reason, message),

@@ -18,7 +18,7 @@ use super::relations::{Related, Relations};
 use super::{Context, Shared, Wakes, is_cluster_scoped};
 use crate::conditions::{READY, RECONCILING, STALLED};
 use crate::health::Expected;
-use crate::operator::{Note, Operator, Root};
+use crate::operator::{Note, Operator, Reconciled};
 use crate::queue::Key;
 use crate::watch::{self, Change, Concerns, Scope};
 
@@ -50,7 +50,7 @@ impl<K> Default for Relating<K> {
     }
 }
 
-impl<K: Root> Relating<K> {
+impl<K: Reconciled> Relating<K> {
     /// An object is there, in this form. Returns whom that concerns.
     fn put(&self, key: &Key, object: &K) -> BTreeSet<Key> {
         let Some(read) = self.read.get() else { return BTreeSet::new() };
@@ -67,7 +67,7 @@ impl<K: Root> Relating<K> {
     }
 }
 
-impl<K: Root> Watches<K> {
+impl<K: Reconciled> Watches<K> {
     /// Wakes an object when something that it owns by a controller reference changes or goes.
     pub fn owns<C>(&mut self) -> &mut Self
     where

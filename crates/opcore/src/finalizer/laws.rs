@@ -38,11 +38,11 @@ enum Written {
 /// One pass of an operator that remembers nothing: what it would write, in order.
 fn decide(teardown: &Teardown, world: &World, force: &Force) -> Vec<Written> {
     let see = |step: &str| match world.things.get(step).map(Vec::as_slice) {
-        None | Some([]) => Yield::Done,
+        None | Some([]) => StepStatus::Done,
         Some(left) if left.iter().any(|thing| thing.takes.is_none()) => {
-            Yield::Blocked { by: vec![format!("{step} is stuck")], retry: None }
+            StepStatus::Blocked { by: vec![format!("{step} is stuck")], retry: None }
         }
-        Some(left) => Yield::Pending { reason: format!("{} left", left.len()), retry: None },
+        Some(left) => StepStatus::Pending { reason: format!("{} left", left.len()), retry: None },
     };
     let progress = teardown.advance(world.record.as_ref(), see, force, world.now);
     let mut writes = Vec::new();
@@ -50,7 +50,7 @@ fn decide(teardown: &Teardown, world: &World, force: &Force) -> Vec<Written> {
         let left = world.things.get(step).into_iter().flatten().filter(|thing| !thing.deleting);
         writes.extend(left.map(|thing| Written::Delete(step.clone(), thing.uid)));
     }
-    if progress.state == State::Released {
+    if progress.state == TeardownState::Released {
         writes.push(Written::Release);
     } else if world.record.as_ref() != Some(&progress.record) {
         writes.push(Written::Publish(progress.record));

@@ -3,16 +3,16 @@
 use jiff::Timestamp;
 use kube::core::object::HasStatus;
 
-use super::{GraphError, Phase, Progress, State, Teardown, TeardownRecord, Yield};
+use super::{GraphError, Phase, Progress, StepStatus, Teardown, TeardownRecord, TeardownState};
 use crate::conditions::{Conditions, Summary, whole_milliseconds};
-use crate::operator::{Decision, Root};
-use crate::plan::Write;
+use crate::operator::{Decision, Reconciled};
+use crate::writes::Write;
 
 /// What is decided for an object on its way through the state machine: nothing is written for it before its finalizer is
 /// there, and the finalizer goes when nothing is left. None: it is on its way out, and is held by others only.
 ///
 /// `active` decides for an object that is to be kept as its spec asks, `terminating` for one that is being deleted.
-pub fn decide<K: Root, C>(
+pub fn decide<K: Reconciled, C>(
     object: &K,
     finalizer: &str,
     now: Timestamp,
@@ -24,15 +24,15 @@ pub fn decide<K: Root, C>(
         Phase::Active { guarded } => {
             let mut decision = active(now);
             // What nothing is written for needs nothing taken down, and can be deleted while this operator is away.
-            if !guarded && !decision.plan.is_empty() {
-                decision.plan.first(Write::AddFinalizer(finalizer.to_owned()));
+            if !guarded && !decision.writes.is_empty() {
+                decision.writes.first(Write::AddFinalizer(finalizer.to_owned()));
             }
             Some(decision)
         }
         Phase::Terminating => {
             let mut decision = terminating(now);
             if decision.release {
-                decision.plan.then(Write::RemoveFinalizer(finalizer.to_owned()));
+                decision.writes.then(Write::RemoveFinalizer(finalizer.to_owned()));
             }
             Some(decision)
         }
@@ -76,11 +76,11 @@ pub fn pass<K, C>(
     object: &K,
     status: K::Status,
     steps: Result<Teardown, GraphError>,
-    observe: impl FnMut(&str) -> Yield,
+    observe: impl FnMut(&str) -> StepStatus,
     now: Timestamp,
 ) -> (Decision<K, C>, Progress)
 where
-    K: Root + HasStatus<Status: TakenDown>,
+    K: Reconciled + HasStatus<Status: TakenDown>,
     C: Default,
 {
     let mut decision = Decision::say(status);
@@ -98,6 +98,6 @@ where
     decision.status.set_teardown(progress.record.clone());
     decision.notes = progress.notes();
     decision.next = progress.next.into();
-    decision.release = progress.state == State::Released;
+    decision.release = progress.state == TeardownState::Released;
     (decision, progress)
 }

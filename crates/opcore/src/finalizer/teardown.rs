@@ -15,7 +15,7 @@ use crate::operator::Note;
 
 /// What an operator sees of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Yield {
+pub enum StepStatus {
     /// What the step stands for is gone.
     Done,
     /// Not yet; it will go on by itself, or after this pass's writes.
@@ -34,7 +34,7 @@ pub enum Yield {
     },
 }
 
-impl Yield {
+impl StepStatus {
     fn words(&self) -> Option<String> {
         match self {
             Self::Done => None,
@@ -150,7 +150,7 @@ pub struct Teardown {
 
 /// How a teardown stands after a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum TeardownState {
     /// Steps are running.
     Running,
     /// A running step is blocked by objects of someone else's.
@@ -177,7 +177,7 @@ pub struct Progress {
     /// The steps that were given up in this pass.
     pub gave_up: Vec<String>,
     /// How the whole stands.
-    pub state: State,
+    pub state: TeardownState,
     /// When time alone changes something.
     pub next: Option<Timestamp>,
 }
@@ -186,7 +186,7 @@ impl Progress {
     /// No step can be taken.
     pub(super) fn stuck(published: Option<&TeardownRecord>, now: Timestamp) -> Self {
         let record = published.cloned().unwrap_or(TeardownRecord { started_at: now, steps: Vec::new() });
-        Self { record, act: Vec::new(), gave_up: Vec::new(), state: State::Running, next: None }
+        Self { record, act: Vec::new(), gave_up: Vec::new(), state: TeardownState::Running, next: None }
     }
 
     /// Whether `step` may act in this pass.
@@ -198,7 +198,7 @@ impl Progress {
     /// outlives it. The pass that releases the object tells of all of them again: a crash may have come between the
     /// record and its Event, and there is no pass after it.
     pub fn notes(&self) -> Vec<Note> {
-        let released = self.state == State::Released;
+        let released = self.state == TeardownState::Released;
         let given_up = self.record.leaked().filter(|step| released || self.gave_up.contains(&step.name));
         given_up
             .map(|step| {
@@ -220,13 +220,13 @@ impl Progress {
             .join("; ")
         };
         match &self.state {
-            State::Released => ("TornDown", "Everything that depends on this object is gone.".to_owned()),
-            State::Running => match running().as_str() {
+            TeardownState::Released => ("TornDown", "Everything that depends on this object is gone.".to_owned()),
+            TeardownState::Running => match running().as_str() {
                 "" => ("TearingDown", "Everything is torn down; the object is about to go.".to_owned()),
                 steps => ("TearingDown", format!("Tearing down {steps}.")),
             },
-            State::Blocked { by } => ("TeardownBlocked", format!("Tearing down waits for {}.", by.join(", "))),
-            State::Stopped { steps } => (
+            TeardownState::Blocked { by } => ("TeardownBlocked", format!("Tearing down waits for {}.", by.join(", "))),
+            TeardownState::Stopped { steps } => (
                 "TeardownStopped",
                 format!(
                     "The time of {} is up ({}). To give up a step and go on, set the annotation {}=STEP (or =all).",
@@ -292,11 +292,11 @@ impl Teardown {
     ///
     /// # Guarantees
     ///
-    /// Total and deterministic. When [`State::Released`] is returned, the record equals `published`.
+    /// Total and deterministic. When [`TeardownState::Released`] is returned, the record equals `published`.
     pub fn advance(
         &self,
         published: Option<&TeardownRecord>,
-        mut observe: impl FnMut(&str) -> Yield,
+        mut observe: impl FnMut(&str) -> StepStatus,
         force: &Force,
         now: Timestamp,
     ) -> Progress {
@@ -306,7 +306,7 @@ impl Teardown {
             record: TeardownRecord { started_at, steps: Vec::with_capacity(self.steps.len()) },
             act: Vec::new(),
             gave_up: Vec::new(),
-            state: State::Running,
+            state: TeardownState::Running,
             next: None,
         };
         let (mut blocked_by, mut stopped) = (Vec::new(), Vec::new());
@@ -326,7 +326,7 @@ impl Teardown {
                     if pass.stopped {
                         stopped.push(step.name.clone());
                     }
-                    if let (Yield::Blocked { by, .. }, StepPhase::Running) = (seen, pass.record.phase) {
+                    if let (StepStatus::Blocked { by, .. }, StepPhase::Running) = (seen, pass.record.phase) {
                         blocked_by.extend(by);
                     }
                     progress.next = earliest(progress.next, pass.next);
@@ -350,13 +350,13 @@ impl Teardown {
             progress.record.steps.push(record);
         }
         progress.state = if published.is_some_and(|record| self.is_over(record)) {
-            State::Released
+            TeardownState::Released
         } else if !stopped.is_empty() {
-            State::Stopped { steps: stopped }
+            TeardownState::Stopped { steps: stopped }
         } else if !blocked_by.is_empty() {
-            State::Blocked { by: blocked_by }
+            TeardownState::Blocked { by: blocked_by }
         } else {
-            State::Running
+            TeardownState::Running
         };
         progress
     }
@@ -391,14 +391,14 @@ impl Teardown {
         &self,
         step: &Step,
         was: &StepRecord,
-        seen: &Yield,
+        seen: &StepStatus,
         whole_started_at: Timestamp,
         force: &Force,
         now: Timestamp,
     ) -> Pass {
         let mut record = was.clone();
         record.message = seen.words();
-        if *seen == Yield::Done {
+        if *seen == StepStatus::Done {
             record.phase = StepPhase::Done;
             record.finished_at = Some(now);
             record.overdue = false;
@@ -431,8 +431,8 @@ impl Teardown {
         let stopped = expired && policy == OnExpiry::Manual;
         // A step that has stopped is still looked at: what it waited for may come after all.
         let retry = match seen {
-            Yield::Pending { retry, .. } | Yield::Blocked { retry, .. } => *retry,
-            Yield::Done => None,
+            StepStatus::Pending { retry, .. } | StepStatus::Blocked { retry, .. } => *retry,
+            StepStatus::Done => None,
         };
         let next = earliest(retry, deadline.filter(|_| !expired));
         Pass { record, acts: !stopped, stopped, next }

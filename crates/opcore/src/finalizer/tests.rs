@@ -25,8 +25,8 @@ fn stack() -> Teardown {
     .unwrap()
 }
 
-fn pending(_: &str) -> Yield {
-    Yield::Pending { reason: "still there".to_owned(), retry: None }
+fn pending(_: &str) -> StepStatus {
+    StepStatus::Pending { reason: "still there".to_owned(), retry: None }
 }
 
 fn phases(progress: &Progress) -> Vec<(&str, StepPhase)> {
@@ -52,7 +52,7 @@ fn the_first_pass_writes_down_what_begins_and_acts_on_nothing() {
 #[test]
 fn the_end_of_a_step_and_the_start_of_the_next_are_one_status() {
     let first = stack().advance(None, pending, &Force::None, at(0));
-    let second = stack().advance(Some(&first.record), |_| Yield::Done, &Force::None, at(5));
+    let second = stack().advance(Some(&first.record), |_| StepStatus::Done, &Force::None, at(5));
     assert_eq!(phases(&second)[..2], [("oidc", StepPhase::Done), ("csi", StepPhase::Running)]);
     assert!(second.act.is_empty(), "the next step acts only once it is published");
     let third = stack().advance(Some(&second.record), pending, &Force::None, at(6));
@@ -65,7 +65,7 @@ fn steps_without_an_edge_between_them_run_side_by_side() {
     let first = teardown.advance(None, pending, &Force::None, at(0));
     let second = teardown.advance(Some(&first.record), pending, &Force::None, at(1));
     assert_eq!(second.act, ["a", "b"]);
-    let only_a = |step: &str| if step == "a" { Yield::Done } else { pending(step) };
+    let only_a = |step: &str| if step == "a" { StepStatus::Done } else { pending(step) };
     let third = teardown.advance(Some(&second.record), only_a, &Force::None, at(2));
     assert_eq!(third.record.step("c").unwrap().phase, StepPhase::Waiting);
 }
@@ -74,10 +74,10 @@ fn steps_without_an_edge_between_them_run_side_by_side() {
 fn it_is_released_one_pass_after_the_last_step_was_published_as_done() {
     let teardown = Teardown::graph([step("only")]).unwrap();
     let first = teardown.advance(None, pending, &Force::None, at(0));
-    let second = teardown.advance(Some(&first.record), |_| Yield::Done, &Force::None, at(1));
-    assert_eq!(second.state, State::Running);
-    let third = teardown.advance(Some(&second.record), |_| Yield::Done, &Force::None, at(2));
-    assert_eq!(third.state, State::Released);
+    let second = teardown.advance(Some(&first.record), |_| StepStatus::Done, &Force::None, at(1));
+    assert_eq!(second.state, TeardownState::Running);
+    let third = teardown.advance(Some(&second.record), |_| StepStatus::Done, &Force::None, at(2));
+    assert_eq!(third.state, TeardownState::Released);
     assert_eq!(third.record, second.record);
 }
 
@@ -85,8 +85,8 @@ fn it_is_released_one_pass_after_the_last_step_was_published_as_done() {
 fn a_teardown_without_steps_is_recorded_and_released() {
     let teardown = Teardown::graph([]).unwrap();
     let first = teardown.advance(None, pending, &Force::None, at(0));
-    assert_eq!(first.state, State::Running);
-    assert_eq!(teardown.advance(Some(&first.record), pending, &Force::None, at(0)).state, State::Released);
+    assert_eq!(first.state, TeardownState::Running);
+    assert_eq!(teardown.advance(Some(&first.record), pending, &Force::None, at(0)).state, TeardownState::Released);
 }
 
 #[test]
@@ -117,8 +117,10 @@ fn the_deadline_of_the_whole_counts_too_and_every_step_gets_a_chance() {
 
 #[test]
 fn blocked_names_what_is_in_the_way() {
-    let blocked =
-        |_: &str| Yield::Blocked { by: vec!["Pod shop/front".to_owned(), "Pod shop/back".to_owned()], retry: None };
+    let blocked = |_: &str| StepStatus::Blocked {
+        by: vec!["Pod shop/front".to_owned(), "Pod shop/back".to_owned()],
+        retry: None,
+    };
     let first = stack().advance(None, blocked, &Force::None, at(0));
     let second = stack().advance(Some(&first.record), blocked, &Force::None, at(1));
     assert_eq!(second.words(), ("TeardownBlocked", "Tearing down waits for Pod shop/front, Pod shop/back.".to_owned()));
@@ -129,20 +131,20 @@ fn manual_stops_acting_and_says_how_to_go_on() {
     let teardown = stack().on_expiry(OnExpiry::Manual);
     let first = teardown.advance(None, pending, &Force::None, at(0));
     let late = teardown.advance(Some(&first.record), pending, &Force::None, at(30));
-    assert_eq!(late.state, State::Stopped { steps: vec!["oidc".to_owned()] });
+    assert_eq!(late.state, TeardownState::Stopped { steps: vec!["oidc".to_owned()] });
     assert!(late.act.is_empty() && late.words().1.contains("opcore.dev/force-teardown"));
     // What it waited for happened after all.
-    let after_all = teardown.advance(Some(&late.record), |_| Yield::Done, &Force::None, at(31));
+    let after_all = teardown.advance(Some(&late.record), |_| StepStatus::Done, &Force::None, at(31));
     assert_eq!(after_all.record.step("oidc").unwrap().phase, StepPhase::Done);
 }
 
 #[test]
 fn a_step_that_stopped_is_still_looked_at_when_it_asks_for_it() {
     let teardown = stack().on_expiry(OnExpiry::Manual);
-    let asks = |_: &str| Yield::Pending { reason: "still there".to_owned(), retry: Some(at(37)) };
+    let asks = |_: &str| StepStatus::Pending { reason: "still there".to_owned(), retry: Some(at(37)) };
     let first = teardown.advance(None, asks, &Force::None, at(0));
     let late = teardown.advance(Some(&first.record), asks, &Force::None, at(30));
-    assert_eq!((late.state, late.next), (State::Stopped { steps: vec!["oidc".to_owned()] }, Some(at(37))));
+    assert_eq!((late.state, late.next), (TeardownState::Stopped { steps: vec!["oidc".to_owned()] }, Some(at(37))));
 }
 
 #[test]
@@ -151,12 +153,12 @@ fn what_was_left_behind_is_told_when_it_is_given_up_and_when_the_object_goes() {
     let mut progress = teardown.advance(None, pending, &Force::None, at(0));
     let mut told = Vec::new();
     for (second, force) in [(1, Force::Step("a".to_owned())), (2, Force::None), (3, Force::None)] {
-        let see = |_: &str| if second == 1 { pending("a") } else { Yield::Done };
+        let see = |_: &str| if second == 1 { pending("a") } else { StepStatus::Done };
         progress = teardown.advance(Some(&progress.record), see, &force, at(second));
         told.push(progress.notes().into_iter().map(|note| note.message).collect::<Vec<_>>());
     }
     let leaked = vec!["a: given up by annotation: still there".to_owned()];
-    assert_eq!((progress.state, told), (State::Released, vec![leaked.clone(), Vec::new(), leaked]));
+    assert_eq!((progress.state, told), (TeardownState::Released, vec![leaked.clone(), Vec::new(), leaked]));
 }
 
 #[test]
@@ -193,10 +195,10 @@ fn steps_may_be_written_in_any_order() {
 fn a_graph_that_gained_a_step_since_it_was_recorded_takes_it_too() {
     let old = Teardown::graph([step("a")]).unwrap();
     let first = old.advance(None, pending, &Force::None, at(0));
-    let done = old.advance(Some(&first.record), |_| Yield::Done, &Force::None, at(1));
+    let done = old.advance(Some(&first.record), |_| StepStatus::Done, &Force::None, at(1));
     let new = Teardown::graph([step("a"), step("b").after(["a"])]).unwrap();
     let next = new.advance(Some(&done.record), pending, &Force::None, at(2));
-    assert_eq!(next.state, State::Running);
+    assert_eq!(next.state, TeardownState::Running);
     assert_eq!(phases(&next), [("a", StepPhase::Done), ("b", StepPhase::Running)]);
 }
 
@@ -206,13 +208,13 @@ fn a_graph_that_lost_a_step_since_it_was_recorded_forgets_nothing() {
     let first = old.advance(None, pending, &Force::None, at(0));
     let leaked = old.advance(Some(&first.record), pending, &Force::Step("a".to_owned()), at(1));
     let new = Teardown::graph([step("c")]).unwrap();
-    let next = new.advance(Some(&leaked.record), |_| Yield::Done, &Force::None, at(2));
+    let next = new.advance(Some(&leaked.record), |_| StepStatus::Done, &Force::None, at(2));
     assert_eq!(next.record.leaked().next().map(|step| step.name.as_str()), Some("a"));
     // What the old version had begun and this one does not know, only a person can judge.
-    let done = new.advance(Some(&next.record), |_| Yield::Done, &Force::None, at(3));
-    assert_eq!(done.state, State::Stopped { steps: vec!["b".to_owned()] });
-    let given_up = new.advance(Some(&done.record), |_| Yield::Done, &Force::All, at(4));
-    assert_eq!(new.advance(Some(&given_up.record), pending, &Force::All, at(5)).state, State::Released);
+    let done = new.advance(Some(&next.record), |_| StepStatus::Done, &Force::None, at(3));
+    assert_eq!(done.state, TeardownState::Stopped { steps: vec!["b".to_owned()] });
+    let given_up = new.advance(Some(&done.record), |_| StepStatus::Done, &Force::All, at(4));
+    assert_eq!(new.advance(Some(&given_up.record), pending, &Force::All, at(5)).state, TeardownState::Released);
 }
 
 #[test]
@@ -241,7 +243,7 @@ fn force_all_gives_up_at_once_what_runs_and_what_has_not_begun() {
 
 #[test]
 fn a_step_that_no_watch_tells_about_is_looked_at_when_it_asks_for_it() {
-    let asks = |_: &str| Yield::Pending { reason: "still there".to_owned(), retry: Some(at(7)) };
+    let asks = |_: &str| StepStatus::Pending { reason: "still there".to_owned(), retry: Some(at(7)) };
     let first = stack().advance(None, asks, &Force::None, at(0));
     assert_eq!(stack().advance(Some(&first.record), asks, &Force::None, at(1)).next, Some(at(7)));
 }

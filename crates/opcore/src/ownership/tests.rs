@@ -18,7 +18,7 @@ fn meta(yaml: &str) -> ObjectMeta {
     serde_yaml::from_str(&format!("name: front\nnamespace: shop\n{yaml}")).unwrap()
 }
 
-fn verdict(yaml: &str) -> Verdict {
+fn verdict(yaml: &str) -> OwnershipVerdict {
     judge(Subject { group: "apps", kind: "Deployment", meta: &meta(yaml) }, &claimant(), None)
 }
 
@@ -57,7 +57,7 @@ fn marks_of_every_tool_make_an_object_foreign_and_name_it() {
         (&managed("some-operator", "Apply", spec), "field manager some-operator (managed fields)"),
     ] {
         let verdict = verdict(marks);
-        assert_eq!(verdict.standing, Standing::Foreign, "{marks}");
+        assert_eq!(verdict.ownership, Ownership::Foreign, "{marks}");
         assert_eq!(verdict.to_string(), format!("it belongs to {words}"), "{marks}");
     }
 }
@@ -74,8 +74,8 @@ fn a_helm_release_made_by_flux_is_a_chain_with_flux_in_charge() {
 fn an_argo_tracking_id_that_names_another_object_says_nothing() {
     for id in ["web:apps/Deployment:shop/back", "web:/Deployment:shop/front", "web", "web:apps/Deployment:front"] {
         assert_eq!(
-            verdict(&format!("annotations: {{argocd.argoproj.io/tracking-id: '{id}'}}")).standing,
-            Standing::Unowned,
+            verdict(&format!("annotations: {{argocd.argoproj.io/tracking-id: '{id}'}}")).ownership,
+            Ownership::Unowned,
             "{id}"
         );
     }
@@ -84,7 +84,11 @@ fn an_argo_tracking_id_that_names_another_object_says_nothing() {
 #[test]
 fn a_tool_that_wrote_only_status_or_an_annotation_owns_nothing() {
     for fields in ["{'f:status': {'f:ready': {}}}", "{'f:metadata': {'f:annotations': {'f:requestedAt': {}}}}"] {
-        assert_eq!(verdict(&managed("kustomize-controller", "Update", fields)).standing, Standing::Unowned, "{fields}");
+        assert_eq!(
+            verdict(&managed("kustomize-controller", "Update", fields)).ownership,
+            Ownership::Unowned,
+            "{fields}"
+        );
     }
 }
 
@@ -92,7 +96,7 @@ fn a_tool_that_wrote_only_status_or_an_annotation_owns_nothing() {
 fn what_a_person_made_by_kubectl_is_unowned() {
     for manager in ["kubectl-client-side-apply", "kubectl", "kubectl-edit", "before-first-apply"] {
         let marks = managed(manager, "Apply", "{'f:spec': {'f:replicas': {}}}");
-        assert_eq!(verdict(&marks).standing, Standing::Unowned, "{manager}");
+        assert_eq!(verdict(&marks).ownership, Ownership::Unowned, "{manager}");
     }
 }
 
@@ -104,9 +108,9 @@ fn a_controller_reference_decides_over_every_mark() {
              labels: {{app.kubernetes.io/managed-by: Helm}}\n"
         )
     };
-    assert_eq!(verdict(&reference("uid-of-fleet")).standing, Standing::Ours);
+    assert_eq!(verdict(&reference("uid-of-fleet")).ownership, Ownership::Ours);
     let other = verdict(&reference("another-uid"));
-    assert_eq!(other.standing, Standing::Foreign);
+    assert_eq!(other.ownership, Ownership::Foreign);
     assert_eq!(other.to_string(), "it belongs to controller WavePlan fleet (controller reference)");
 }
 
@@ -118,41 +122,41 @@ fn our_marks_make_an_object_ours_by_uid_and_never_by_name() {
              annotations: {{opcore.dev/owner: {owner}}}\n"
         )
     };
-    assert_eq!(verdict(&marks(US, "uid-of-fleet", "WavePlan/fleet")).standing, Standing::Ours);
+    assert_eq!(verdict(&marks(US, "uid-of-fleet", "WavePlan/fleet")).ownership, Ownership::Ours);
     // The same name under another UID: its maker is gone, and we may take its place.
-    assert_eq!(verdict(&marks(US, "old-uid", "WavePlan/fleet")).standing, Standing::Adoptable);
+    assert_eq!(verdict(&marks(US, "old-uid", "WavePlan/fleet")).ownership, Ownership::Adoptable);
     // Another object of the same operator.
-    assert_eq!(verdict(&marks(US, "old-uid", "WavePlan/other")).standing, Standing::Foreign);
+    assert_eq!(verdict(&marks(US, "old-uid", "WavePlan/other")).ownership, Ownership::Foreign);
     // Another of our operators.
-    assert_eq!(verdict(&marks("preview-env-operator", "x", "Project/shop/a")).standing, Standing::Foreign);
+    assert_eq!(verdict(&marks("preview-env-operator", "x", "Project/shop/a")).ownership, Ownership::Foreign);
 }
 
 #[test]
 fn our_own_work_whose_labels_someone_removed_can_be_taken_back() {
     let work = managed(US, "Apply", "{'f:spec': {'f:replicas': {}}}");
     assert_eq!(
-        verdict(&format!("{work}annotations: {{opcore.dev/owner: WavePlan/fleet}}")).standing,
-        Standing::Adoptable
+        verdict(&format!("{work}annotations: {{opcore.dev/owner: WavePlan/fleet}}")).ownership,
+        Ownership::Adoptable
     );
     assert_eq!(
-        verdict(&format!("{work}annotations: {{opcore.dev/owner: WavePlan/other}}")).standing,
-        Standing::Unowned
+        verdict(&format!("{work}annotations: {{opcore.dev/owner: WavePlan/other}}")).ownership,
+        Ownership::Unowned
     );
-    assert_eq!(verdict(&work).standing, Standing::Unowned);
+    assert_eq!(verdict(&work).ownership, Ownership::Unowned);
 }
 
 #[test]
 fn a_person_can_hand_over_what_nobody_owns_but_not_what_a_tool_owns() {
-    assert_eq!(verdict("annotations: {opcore.dev/adopt: 'true'}").standing, Standing::Adoptable);
-    assert_eq!(verdict("annotations: {opcore.dev/adopt: wave-orchestrator}").standing, Standing::Adoptable);
-    assert_eq!(verdict("annotations: {opcore.dev/adopt: preview-env-operator}").standing, Standing::Unowned);
+    assert_eq!(verdict("annotations: {opcore.dev/adopt: 'true'}").ownership, Ownership::Adoptable);
+    assert_eq!(verdict("annotations: {opcore.dev/adopt: wave-orchestrator}").ownership, Ownership::Adoptable);
+    assert_eq!(verdict("annotations: {opcore.dev/adopt: preview-env-operator}").ownership, Ownership::Unowned);
     let marks = "annotations: {opcore.dev/adopt: 'true'}\nlabels: {app.kubernetes.io/managed-by: Helm}";
-    assert_eq!(verdict(marks).standing, Standing::Foreign);
+    assert_eq!(verdict(marks).ownership, Ownership::Foreign);
 }
 
 #[test]
 fn nothing_known_is_unowned_and_not_ours() {
-    assert_eq!(verdict("").standing, Standing::Unowned);
+    assert_eq!(verdict("").ownership, Ownership::Unowned);
 }
 
 /// One that is enforced.
@@ -190,8 +194,8 @@ fn the_contract_decides_over_every_mark_and_its_first_matching_rule_counts() {
         |kind: &str, yaml: &str| judge(Subject { group: "", kind, meta: &meta(yaml) }, &claimant(), Some(&contract()));
     let service = judged("Service", "labels: {opcore.dev/owner-uid: uid-of-fleet}");
     assert_eq!(service.to_string(), "it belongs to flux (contract rule shop-is-flux)");
-    assert_eq!(judged("ConfigMap", "labels: {app.kubernetes.io/managed-by: Helm}").standing, Standing::Adoptable);
-    assert_eq!(judged("ConfigMap", "labels: {opcore.dev/owner-uid: uid-of-fleet}").standing, Standing::Ours);
+    assert_eq!(judged("ConfigMap", "labels: {app.kubernetes.io/managed-by: Helm}").ownership, Ownership::Adoptable);
+    assert_eq!(judged("ConfigMap", "labels: {opcore.dev/owner-uid: uid-of-fleet}").ownership, Ownership::Ours);
 }
 
 #[test]
@@ -199,14 +203,14 @@ fn even_a_contract_that_gives_a_kind_to_our_operator_does_not_give_it_anothers_o
     let marks = "labels: {opcore.dev/operator: wave-orchestrator, opcore.dev/owner-uid: x}\n\
                  annotations: {opcore.dev/owner: WavePlan/other}";
     let verdict = judge(Subject { group: "", kind: "ConfigMap", meta: &meta(marks) }, &claimant(), Some(&contract()));
-    assert_eq!(verdict.standing, Standing::Foreign);
+    assert_eq!(verdict.ownership, Ownership::Foreign);
 }
 
 #[test]
 fn a_contract_does_not_give_away_what_a_controller_made_for_another_object() {
     let pod = "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: front, uid: x, controller: true}]";
     let verdict = judge(Subject { group: "", kind: "Pod", meta: &meta(pod) }, &claimant(), Some(&contract()));
-    assert_eq!(verdict.standing, Standing::Foreign);
+    assert_eq!(verdict.ownership, Ownership::Foreign);
 }
 
 #[test]
@@ -219,10 +223,10 @@ fn what_is_merely_offered_may_be_taken_over_but_not_deleted() {
     let of_another = "labels: {opcore.dev/operator: wave-orchestrator, opcore.dev/owner-uid: x}\n\
                       annotations: {opcore.dev/owner: WavePlan/other, opcore.dev/adopt: 'true'}";
     let offered = verdict(of_another);
-    assert!(offered.standing == Standing::Adoptable && !offered.may_delete());
+    assert!(offered.ownership == Ownership::Adoptable && !offered.may_delete());
     assert!(!verdict("").may_delete());
     let given = judge(Subject { group: "", kind: "ConfigMap", meta: &meta("") }, &claimant(), Some(&contract()));
-    assert!(given.standing == Standing::Adoptable && !given.may_delete());
+    assert!(given.ownership == Ownership::Adoptable && !given.may_delete());
 }
 
 #[test]
@@ -230,7 +234,7 @@ fn what_carries_the_uid_of_our_object_is_ours_to_delete_whatever_a_contract_says
     let judged =
         |marks: &str| judge(Subject { group: "", kind: "Service", meta: &meta(marks) }, &claimant(), Some(&contract()));
     let given_away = judged("labels: {opcore.dev/owner-uid: uid-of-fleet}");
-    assert!(given_away.standing == Standing::Foreign && given_away.may_delete());
+    assert!(given_away.ownership == Ownership::Foreign && given_away.may_delete());
     assert!(!judged("labels: {opcore.dev/owner-uid: another-uid}").may_delete());
     let of_a_controller = "labels: {opcore.dev/owner-uid: uid-of-fleet}\n\
                            ownerReferences: [{apiVersion: v1, kind: Other, name: o, uid: x, controller: true}]";
@@ -253,10 +257,10 @@ fn a_contract_that_only_reports_or_warns_blocks_nothing_and_gives_nothing() {
     for enforcement in [Enforcement::Report, Enforcement::Warn] {
         let contract = Contract { enforcement, ..contract() };
         let judged = |kind: &str, marks: &str| {
-            judge(Subject { group: "", kind, meta: &meta(marks) }, &claimant(), Some(&contract)).standing
+            judge(Subject { group: "", kind, meta: &meta(marks) }, &claimant(), Some(&contract)).ownership
         };
-        assert_eq!(judged("Service", "labels: {opcore.dev/owner-uid: uid-of-fleet}"), Standing::Ours);
-        assert_eq!(judged("ConfigMap", "labels: {app.kubernetes.io/managed-by: Helm}"), Standing::Foreign);
+        assert_eq!(judged("Service", "labels: {opcore.dev/owner-uid: uid-of-fleet}"), Ownership::Ours);
+        assert_eq!(judged("ConfigMap", "labels: {app.kubernetes.io/managed-by: Helm}"), Ownership::Foreign);
     }
 }
 

@@ -2,22 +2,22 @@
 //! autoscalers.
 
 use super::view::{Condition, View};
-use super::{Case, State, Verdict, judged, not_reported};
+use super::{Case, Readiness, ReadinessState, judged, not_reported};
 
-pub(super) fn namespace(case: &Case<'_>) -> Verdict {
+pub(super) fn namespace(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if object.text("status.phase") == Some("Terminating") {
-        return Verdict::new(State::Terminating, "Terminating", format!("{object} is being deleted."));
+        return Readiness::new(ReadinessState::Terminating, "Terminating", format!("{object} is being deleted."));
     }
-    Verdict::ready("Active", format!("{object} exists."))
+    Readiness::ready("Active", format!("{object} exists."))
 }
 
 /// The order matters: with `Established` asked first, as the list of conditions has it, names
 /// that were refused by a later change would go unnoticed.
-pub(super) fn definition(case: &Case<'_>) -> Verdict {
+pub(super) fn definition(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if let Some(names) = object.current("NamesAccepted").filter(Condition::is_false) {
-        return Verdict::failed(
+        return Readiness::failed(
             names.reason_or("NamesNotAccepted"),
             format!("{object} asks for names that another definition has; remove one of the two{}", names.words()),
         );
@@ -26,13 +26,13 @@ pub(super) fn definition(case: &Case<'_>) -> Verdict {
         return not_reported(case, "Established");
     };
     if established.is_true() && !has_its_names(object) {
-        return Verdict::in_progress(
+        return Readiness::in_progress(
             "NamesPending",
             format!("{object} was changed, and its new names are not accepted yet."),
         );
     }
     if established.is_false() && !matches!(established.reason, Some("Installing" | "NotAccepted")) {
-        return Verdict::failed(
+        return Readiness::failed(
             established.reason_or("NotEstablished"),
             format!("{object} cannot be served{}", established.words()),
         );
@@ -48,38 +48,38 @@ fn has_its_names(object: View<'_>) -> bool {
             .all(|name| object.at(&format!("spec.names.{name}")) == object.at(&format!("status.acceptedNames.{name}")))
 }
 
-pub(super) fn service(case: &Case<'_>) -> Verdict {
+pub(super) fn service(case: &Case<'_>) -> Readiness {
     match case.object.condition("Available") {
         Some(available) => judged(case, &available, "Available"),
         None => not_reported(case, "Available"),
     }
 }
 
-pub(super) fn disruption_budget(case: &Case<'_>) -> Verdict {
+pub(super) fn disruption_budget(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if object.observed_generation().is_none() {
-        return Verdict::in_progress(
+        return Readiness::in_progress(
             "GenerationNotObserved",
             format!("{object} has not been seen by its controller yet."),
         );
     }
     match object.current("DisruptionAllowed") {
         Some(condition) if condition.reason == Some("SyncFailed") => {
-            Verdict::in_progress("SyncFailed", format!("{object} cannot be computed{}", condition.words()))
+            Readiness::in_progress("SyncFailed", format!("{object} cannot be computed{}", condition.words()))
         }
         // That no disruption is allowed right now is the budget at work.
-        _ => Verdict::ready("Computed", format!("{object} is in force.")),
+        _ => Readiness::ready("Computed", format!("{object} is in force.")),
     }
 }
 
 /// Missing metrics are no concern here: the workload runs, with the replicas it has.
-pub(super) fn autoscaler(case: &Case<'_>) -> Verdict {
+pub(super) fn autoscaler(case: &Case<'_>) -> Readiness {
     let object = case.object;
     match object.current("AbleToScale").filter(Condition::is_false) {
-        Some(unable) => Verdict::in_progress(
+        Some(unable) => Readiness::in_progress(
             unable.reason_or("NotAbleToScale"),
             format!("{object} cannot scale its target{}", unable.words()),
         ),
-        None => Verdict::ready("Exists", format!("{object} exists.")),
+        None => Readiness::ready("Exists", format!("{object} exists.")),
     }
 }

@@ -1,7 +1,7 @@
 //! CloudNativePG and External Secrets: kinds whose status names no generation.
 
 use super::view::{Condition, View, quoted, shortened};
-use super::{Case, Verdict, says_ready};
+use super::{Case, Readiness, says_ready};
 
 const HIBERNATION: &str = "cnpg.io/hibernation";
 const HEALTHY: &str = "Cluster in healthy state";
@@ -14,12 +14,12 @@ const UNRECOVERABLE: &[&str] = &[
     "Cluster cannot execute instance online upgrade due to missing architecture binary",
 ];
 
-pub(super) fn postgres_cluster(case: &Case<'_>) -> Verdict {
+pub(super) fn postgres_cluster(case: &Case<'_>) -> Readiness {
     let object = case.object;
     let phase = object.text("status.phase");
     let why = || quoted(object.text("status.phaseReason"));
     if let Some(phase) = phase.filter(|phase| UNRECOVERABLE.contains(phase)) {
-        return Verdict::failed("Unrecoverable", format!("{object} needs a person: {phase}{}", why()));
+        return Readiness::failed("Unrecoverable", format!("{object} needs a person: {phase}{}", why()));
     }
     if let Some(verdict) = hibernation(case) {
         return verdict;
@@ -27,13 +27,13 @@ pub(super) fn postgres_cluster(case: &Case<'_>) -> Verdict {
     match phase {
         Some(HEALTHY) => {}
         Some(WAITING_FOR_USER) => {
-            return Verdict::in_progress(
+            return Readiness::in_progress(
                 "WaitingForUser",
                 format!("{object} updates under supervision and waits for its switchover; promote a replica{}", why()),
             );
         }
         phase => {
-            return Verdict::in_progress(
+            return Readiness::in_progress(
                 "NotHealthy",
                 format!("{object} is in phase \"{}\"{}", shortened(phase.unwrap_or("not reported"), 128), why()),
             );
@@ -43,14 +43,14 @@ pub(super) fn postgres_cluster(case: &Case<'_>) -> Verdict {
     let wanted = object.int("spec.instances").unwrap_or(1);
     let ready = object.int("status.readyInstances").unwrap_or(wanted);
     if ready < wanted {
-        return Verdict::in_progress("TooFewInstances", format!("{object} has {ready} of {wanted} instances ready."));
+        return Readiness::in_progress("TooFewInstances", format!("{object} has {ready} of {wanted} instances ready."));
     }
     says_ready(case)
 }
 
 /// Hibernated is what was asked for, as no replicas are for a Deployment. Both the annotation
 /// and the condition must say so: either alone is the way there or back.
-fn hibernation(case: &Case<'_>) -> Option<Verdict> {
+fn hibernation(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     let asked = object.annotation(HIBERNATION) == Some("on");
     let condition = object.current(HIBERNATION);
@@ -58,17 +58,17 @@ fn hibernation(case: &Case<'_>) -> Option<Verdict> {
     match (asked, asleep) {
         (false, false) => None,
         (true, true) => {
-            Some(Verdict::ready("Hibernated", format!("{object} is hibernated, as asked; it serves no connections.")))
+            Some(Readiness::ready("Hibernated", format!("{object} is hibernated, as asked; it serves no connections.")))
         }
-        (true, false) => Some(Verdict::in_progress(
+        (true, false) => Some(Readiness::in_progress(
             "Hibernating",
             format!("{object} is being hibernated{}", quoted(condition.and_then(|found| found.message))),
         )),
-        (false, true) => Some(Verdict::in_progress("WakingUp", format!("{object} is waking up from hibernation."))),
+        (false, true) => Some(Readiness::in_progress("WakingUp", format!("{object} is waking up from hibernation."))),
     }
 }
 
-pub(super) fn external_secret(case: &Case<'_>) -> Verdict {
+pub(super) fn external_secret(case: &Case<'_>) -> Readiness {
     let object = case.object;
     let verdict = says_ready(case);
     if !verdict.is_ready() || syncs_once(object) {
@@ -77,7 +77,7 @@ pub(super) fn external_secret(case: &Case<'_>) -> Verdict {
     match (synced_generation(object), object.generation()) {
         (_, None) => verdict,
         (Some(synced), Some(generation)) if synced == generation => verdict,
-        _ => Verdict::in_progress(
+        _ => Readiness::in_progress(
             "NotSyncedYet",
             format!("{object} was synced for an older spec; its Ready is still from then."),
         ),

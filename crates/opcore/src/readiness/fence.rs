@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::data;
 use super::flux;
 use super::view::View;
-use super::{Case, State, Verdict};
+use super::{Case, Readiness, ReadinessState};
 
 /// What was written to an object, and when: plain data, made by [`Fence::after`].
 ///
@@ -112,10 +112,10 @@ impl Fence {
 }
 
 /// The rule: what is seen is older than what we wrote, so the event that matters is on its way.
-pub(super) fn outdated_view(case: &Case<'_>) -> Option<Verdict> {
+pub(super) fn outdated_view(case: &Case<'_>) -> Option<Readiness> {
     let fence = case.options.fence.as_ref()?;
     fence.is_ahead_of(case.object).then(|| {
-        Verdict::in_progress(
+        Readiness::in_progress(
             "OutdatedView",
             format!(
                 "{} is seen as it was before the last write to it; the next event brings it up to date.",
@@ -127,12 +127,12 @@ pub(super) fn outdated_view(case: &Case<'_>) -> Option<Verdict> {
 
 /// Holds back what rests on a status from before our write. This goes for failed as for ready:
 /// a failure that the write has just cured must not fail anything.
-pub(super) fn hold(case: &Case<'_>, verdict: Verdict) -> Verdict {
+pub(super) fn hold(case: &Case<'_>, verdict: Readiness) -> Readiness {
     let object = case.object;
     let Some(fence) = case.options.fence.as_ref() else {
         return verdict;
     };
-    let decided = matches!(verdict.state, State::Ready | State::Failed);
+    let decided = matches!(verdict.state, ReadinessState::Ready | ReadinessState::Failed);
     if !decided || !may_be_outdated(object) || fence.is_passed_by(object) {
         return verdict;
     }
@@ -140,7 +140,7 @@ pub(super) fn hold(case: &Case<'_>, verdict: Verdict) -> Verdict {
     if case.now >= until {
         return verdict;
     }
-    Verdict::in_progress(
+    Readiness::in_progress(
         "StatusNotRenewed",
         format!(
             "{object} was written a moment ago and its status is still from before; it is believed at its next change, or at {until:.0}."

@@ -1,16 +1,17 @@
 //! Flux: Kustomization, HelmRelease and the sources they are made from.
 
 use super::view::{Condition, View};
-use super::{Case, Verdict, says_ready};
+use super::{Case, Readiness, says_ready};
 
 /// Asks a Flux controller to reconcile at once; it answers in `status.lastHandledReconcileAt`.
 const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 
 /// A Helm repository of type `oci` is only an address: no controller ever writes its status.
-pub(super) fn never_reconciled(case: &Case<'_>) -> Option<Verdict> {
+pub(super) fn never_reconciled(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
-    is_mere_address(object)
-        .then(|| Verdict::ready("Exists", format!("{object} exists; as an OCI repository it is only read by others.")))
+    is_mere_address(object).then(|| {
+        Readiness::ready("Exists", format!("{object} exists; as an OCI repository it is only read by others."))
+    })
 }
 
 pub(super) fn is_mere_address(object: View<'_>) -> bool {
@@ -20,31 +21,34 @@ pub(super) fn is_mere_address(object: View<'_>) -> bool {
 }
 
 /// While suspended, nothing but a person or a gate brings it further; what was ready stays so.
-pub(super) fn suspended(case: &Case<'_>) -> Option<Verdict> {
+pub(super) fn suspended(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     if !object.group()?.ends_with(".toolkit.fluxcd.io") || !object.is("spec.suspend") {
         return None;
     }
     let decided = object.holds("Stalled") || (object.holds("Ready") && is_observed(object));
-    (!decided).then(|| Verdict::in_progress("Suspended", format!("{object} is suspended and not ready; resume it.")))
+    (!decided).then(|| Readiness::in_progress("Suspended", format!("{object} is suspended and not ready; resume it.")))
 }
 
 /// Someone asked for a reconcile, and the status is still that of the one before.
-pub(super) fn reconcile_requested(case: &Case<'_>) -> Option<Verdict> {
+pub(super) fn reconcile_requested(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     if !is_applier(object) || object.is("spec.suspend") {
         return None;
     }
     let requested = object.annotation(REQUESTED_AT)?;
     (object.text("status.lastHandledReconcileAt") != Some(requested)).then(|| {
-        Verdict::in_progress("ReconcileRequested", format!("{object} was asked to reconcile and has not done so yet."))
+        Readiness::in_progress(
+            "ReconcileRequested",
+            format!("{object} was asked to reconcile and has not done so yet."),
+        )
     })
 }
 
 /// At each interval a Kustomization turns to `Ready=Unknown` and `Reconciling` while it applies
 /// once more what is already there. It stays ready through that: otherwise everything that
 /// depends on it would stop and start with the interval.
-pub(super) fn periodic_run(case: &Case<'_>) -> Option<Verdict> {
+pub(super) fn periodic_run(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     if object.kind()? != "Kustomization" || !is_applier(object) {
         return None;
@@ -59,7 +63,7 @@ pub(super) fn periodic_run(case: &Case<'_>) -> Option<Verdict> {
         && runs_only(object, applied)
         && was_healthy(object);
     holds.then(|| {
-        Verdict::ready("AppliedRevisionHolds", format!("{object} applies once more the revision it already has."))
+        Readiness::ready("AppliedRevisionHolds", format!("{object} applies once more the revision it already has."))
     })
 }
 
@@ -85,11 +89,11 @@ fn was_healthy(object: View<'_>) -> bool {
     ended_well && healthy
 }
 
-pub(super) fn reconciled(case: &Case<'_>) -> Verdict {
+pub(super) fn reconciled(case: &Case<'_>) -> Readiness {
     let object = case.object;
     // Their definitions default it to -1, so that without it nobody has even created the status.
     if object.observed_generation().is_none() {
-        return Verdict::in_progress(
+        return Readiness::in_progress(
             "GenerationNotObserved",
             format!("{object} has not been seen by its controller yet."),
         );

@@ -1,34 +1,34 @@
 //! Service and Ingress.
 
 use super::view::View;
-use super::{Case, Verdict};
+use super::{Case, Readiness};
 
-pub(super) fn service(case: &Case<'_>) -> Verdict {
+pub(super) fn service(case: &Case<'_>) -> Readiness {
     let object = case.object;
     let kind = object.text("spec.type").unwrap_or("ClusterIP");
     if kind == "ExternalName" {
-        return Verdict::ready("ExternalName", format!("{object} is a name for another host."));
+        return Readiness::ready("ExternalName", format!("{object} is a name for another host."));
     }
     // A headless service has the address "None".
     if object.text("spec.clusterIP").is_none() {
-        return Verdict::in_progress("NoClusterAddress", format!("{object} has no cluster address yet."));
+        return Readiness::in_progress("NoClusterAddress", format!("{object} has no cluster address yet."));
     }
     if kind == "LoadBalancer" && case.options.load_balancer_address && !has_address(object) {
         return no_address(case, "load balancers");
     }
-    Verdict::ready("AddressAssigned", format!("{object} has its address."))
+    Readiness::ready("AddressAssigned", format!("{object} has its address."))
 }
 
-pub(super) fn ingress(case: &Case<'_>) -> Verdict {
+pub(super) fn ingress(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if case.options.ingress_address && !has_address(object) {
         return no_address(case, "this ingress class");
     }
-    Verdict::ready("Exists", format!("{object} exists."))
+    Readiness::ready("Exists", format!("{object} exists."))
 }
 
-fn no_address(case: &Case<'_>, of_what: &str) -> Verdict {
-    Verdict::in_progress(
+fn no_address(case: &Case<'_>, of_what: &str) -> Readiness {
+    Readiness::in_progress(
         "NoExternalAddress",
         format!("{} has no external address yet; check that a controller for {of_what} is running.", case.object),
     )

@@ -3,15 +3,15 @@
 use serde_json::Value;
 
 use super::view::{Condition, View, fact, quoted, shortened};
-use super::{Case, Verdict};
+use super::{Case, Readiness};
 
-pub(super) fn job(case: &Case<'_>) -> Verdict {
+pub(super) fn job(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if object.holds("Complete") {
-        return Verdict::ready("Complete", format!("{object} has completed."));
+        return Readiness::ready("Complete", format!("{object} has completed."));
     }
     if let Some(failed) = object.current("Failed").filter(Condition::is_true) {
-        return Verdict::failed(
+        return Readiness::failed(
             failed.reason_or("JobFailed"),
             format!("{object} has failed; a Job does not run again, so delete it and apply it anew{}", failed.words()),
         );
@@ -19,22 +19,25 @@ pub(super) fn job(case: &Case<'_>) -> Verdict {
     // The spec is asked too: right after a resume, the condition is still that of before.
     if object.is("spec.suspend") {
         return if object.holds("Suspended") {
-            Verdict::ready("Suspended", format!("{object} is suspended, as asked."))
+            Readiness::ready("Suspended", format!("{object} is suspended, as asked."))
         } else {
-            Verdict::in_progress("Suspending", format!("{object} is about to be suspended; its pods are still ending."))
+            Readiness::in_progress(
+                "Suspending",
+                format!("{object} is about to be suspended; its pods are still ending."),
+            )
         };
     }
     // Both are set while pods still end; only Complete and Failed are final.
     for (kind, outcome) in [("SuccessCriteriaMet", "succeed"), ("FailureTarget", "fail")] {
         if object.holds(kind) {
-            return Verdict::in_progress(kind, format!("{object} is about to {outcome}; its pods are still ending."));
+            return Readiness::in_progress(kind, format!("{object} is about to {outcome}; its pods are still ending."));
         }
     }
     if object.text("status.startTime").is_none() {
-        return Verdict::in_progress("NotStarted", format!("{object} has not started yet."));
+        return Readiness::in_progress("NotStarted", format!("{object} has not started yet."));
     }
     let count = |path| object.int(path).unwrap_or(0);
-    Verdict::in_progress(
+    Readiness::in_progress(
         "Running",
         format!(
             "{object} is running: {} pods active, {} succeeded, {} failed.",
@@ -45,43 +48,44 @@ pub(super) fn job(case: &Case<'_>) -> Verdict {
     )
 }
 
-pub(super) fn pod(case: &Case<'_>) -> Verdict {
+pub(super) fn pod(case: &Case<'_>) -> Readiness {
     let object = case.object;
     match object.text("status.phase") {
-        Some("Succeeded") => Verdict::ready("Succeeded", format!("{object} has ended successfully.")),
+        Some("Succeeded") => Readiness::ready("Succeeded", format!("{object} has ended successfully.")),
         // kstatus calls this one current. It will never run again.
-        Some("Failed") => Verdict::failed(
+        Some("Failed") => Readiness::failed(
             fact(object.text("status.reason"), "PodFailed"),
             format!("{object} has failed{}", quoted(object.text("status.message"))),
         ),
         Some("Running") if object.holds("Ready") => {
-            Verdict::ready("PodReady", format!("{object} is running and ready."))
+            Readiness::ready("PodReady", format!("{object} is running and ready."))
         }
-        Some("Running") => waiting_container(case)
-            .unwrap_or_else(|| Verdict::in_progress("PodNotReady", format!("{object} is running, but not ready yet."))),
+        Some("Running") => waiting_container(case).unwrap_or_else(|| {
+            Readiness::in_progress("PodNotReady", format!("{object} is running, but not ready yet."))
+        }),
         Some("Pending") => not_scheduled(case)
             .or_else(|| waiting_container(case))
-            .unwrap_or_else(|| Verdict::in_progress("PodPending", format!("{object} is about to start."))),
-        Some(phase) => Verdict::in_progress(
+            .unwrap_or_else(|| Readiness::in_progress("PodPending", format!("{object} is about to start."))),
+        Some(phase) => Readiness::in_progress(
             "PodPhaseUnknown",
             format!("{object} is in phase {}; its node may be unreachable.", shortened(phase, 64)),
         ),
-        None => Verdict::in_progress("PodPending", format!("{object} has no phase yet.")),
+        None => Readiness::in_progress("PodPending", format!("{object} has no phase yet.")),
     }
 }
 
 /// The scheduler found no node. It gets a grace, as a node or a volume may be a moment away.
-fn not_scheduled(case: &Case<'_>) -> Option<Verdict> {
+fn not_scheduled(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     let scheduled = object.current("PodScheduled").filter(Condition::is_false)?;
     let words = scheduled.words();
     if scheduled.reason != Some("Unschedulable") {
-        return Some(Verdict::in_progress(
+        return Some(Readiness::in_progress(
             scheduled.reason_or("NotScheduled"),
             format!("{object} has not been scheduled yet{words}"),
         ));
     }
-    let waiting = Verdict::in_progress("Unschedulable", format!("{object} fits on no node so far{words}"));
+    let waiting = Readiness::in_progress("Unschedulable", format!("{object} fits on no node so far{words}"));
     let since = scheduled.changed_at.or_else(|| object.time("metadata.creationTimestamp"));
     let Some(deadline) = since.and_then(|since| since.checked_add(case.options.unschedulable_grace).ok()) else {
         return Some(waiting);
@@ -89,7 +93,7 @@ fn not_scheduled(case: &Case<'_>) -> Option<Verdict> {
     Some(if case.now < deadline {
         waiting.until(deadline)
     } else {
-        Verdict::failed(
+        Readiness::failed(
             "Unschedulable",
             format!("{object} fits on no node; free or add capacity, or relax what it asks for{words}"),
         )
@@ -98,7 +102,7 @@ fn not_scheduled(case: &Case<'_>) -> Option<Verdict> {
 
 /// The first container that waits for something with a name, like `ImagePullBackOff`. It is in
 /// progress: a registry or a dependency may come back, and the timeout of the caller decides.
-fn waiting_container(case: &Case<'_>) -> Option<Verdict> {
+fn waiting_container(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     ["status.initContainerStatuses", "status.containerStatuses"]
         .into_iter()
@@ -109,7 +113,7 @@ fn waiting_container(case: &Case<'_>) -> Option<Verdict> {
             if matches!(reason, "ContainerCreating" | "PodInitializing") {
                 return None;
             }
-            Some(Verdict::in_progress(
+            Some(Readiness::in_progress(
                 fact(Some(reason), "ContainerWaiting"),
                 format!(
                     "Container {} of {object} waits in {}{}",

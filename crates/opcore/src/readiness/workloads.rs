@@ -1,7 +1,7 @@
 //! Deployment, StatefulSet, DaemonSet, ReplicaSet: counting replicas.
 
 use super::view::View;
-use super::{Case, Verdict};
+use super::{Case, Readiness};
 
 /// One count that must reach another, in the order in which people want to hear about them.
 struct Count {
@@ -11,13 +11,13 @@ struct Count {
     want: i64,
 }
 
-pub(super) fn deployment(case: &Case<'_>) -> Verdict {
+pub(super) fn deployment(case: &Case<'_>) -> Readiness {
     let object = case.object;
     let progressing = object.current("Progressing");
     if let Some(condition) = &progressing
         && condition.reason == Some("ProgressDeadlineExceeded")
     {
-        return Verdict::failed(
+        return Readiness::failed(
             "ProgressDeadlineExceeded",
             format!(
                 "{object} made no progress within its progressDeadlineSeconds; look at the events of its newest ReplicaSet and pods{}",
@@ -35,7 +35,7 @@ pub(super) fn deployment(case: &Case<'_>) -> Verdict {
     let updated = have("status.updatedReplicas");
     let paused = object.is("spec.paused");
     if paused && updated < wanted {
-        return Verdict::in_progress(
+        return Readiness::in_progress(
             "Paused",
             format!("{object} is paused with {updated} of {wanted} replicas updated; resume it."),
         );
@@ -61,21 +61,21 @@ pub(super) fn deployment(case: &Case<'_>) -> Verdict {
     let deadline = object.int("spec.progressDeadlineSeconds");
     let reports_progress = deadline.is_some_and(|seconds| seconds < i64::from(i32::MAX)) && !paused;
     if reports_progress && !rolled_out {
-        return Verdict::in_progress(
+        return Readiness::in_progress(
             "RolloutNotFinished",
             format!("{object} has its replicas, but its newest ReplicaSet is not reported as available yet."),
         );
     }
     if !object.holds("Available") {
-        return Verdict::in_progress(
+        return Readiness::in_progress(
             "NotAvailable",
             format!("{object} has its replicas, but does not report Available yet."),
         );
     }
-    Verdict::ready("Available", format!("{object} has all {wanted} replicas updated and available."))
+    Readiness::ready("Available", format!("{object} has all {wanted} replicas updated and available."))
 }
 
-pub(super) fn stateful_set(case: &Case<'_>) -> Verdict {
+pub(super) fn stateful_set(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if let Some(unseen) = not_observed(case) {
         return unseen;
@@ -94,7 +94,7 @@ pub(super) fn stateful_set(case: &Case<'_>) -> Verdict {
 
     // kstatus calls such a set ready without looking at it; its pods must run all the same.
     if updates_on_delete(object) {
-        return Verdict::ready(
+        return Readiness::ready(
             "UpdatesOnDelete",
             format!(
                 "{object} has all {wanted} replicas ready; pods of an older revision stay until someone deletes them."
@@ -106,7 +106,7 @@ pub(super) fn stateful_set(case: &Case<'_>) -> Verdict {
         let above = wanted.saturating_sub(partition).max(0);
         let updated = [count("TooFewUpdated", "updated above the partition", have("status.updatedReplicas"), above)];
         return lacking(case, &updated).unwrap_or_else(|| {
-            Verdict::ready(
+            Readiness::ready(
                 "PartitionUpdated",
                 format!("{object} has all {wanted} replicas ready, {above} of them updated as its partition asks."),
             )
@@ -114,18 +114,18 @@ pub(super) fn stateful_set(case: &Case<'_>) -> Verdict {
     }
     let newest = object.text("status.updateRevision");
     if newest.is_none() || newest != object.text("status.currentRevision") {
-        return Verdict::in_progress(
+        return Readiness::in_progress(
             "RolloutNotFinished",
             format!("{object} still has pods of more than one revision."),
         );
     }
-    Verdict::ready("RolloutFinished", format!("{object} has all {wanted} replicas ready at one revision."))
+    Readiness::ready("RolloutFinished", format!("{object} has all {wanted} replicas ready at one revision."))
 }
 
-pub(super) fn daemon_set(case: &Case<'_>) -> Verdict {
+pub(super) fn daemon_set(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if object.generation().is_none() {
-        return Verdict::in_progress(
+        return Readiness::in_progress(
             "NoGeneration",
             format!("{object} carries no generation, so its status cannot be matched to its spec."),
         );
@@ -134,7 +134,7 @@ pub(super) fn daemon_set(case: &Case<'_>) -> Verdict {
         return unseen;
     }
     let Some(wanted) = object.int("status.desiredNumberScheduled") else {
-        return Verdict::in_progress("NoDesiredNumber", format!("{object} has not counted its nodes yet."));
+        return Readiness::in_progress("NoDesiredNumber", format!("{object} has not counted its nodes yet."));
     };
     let have = |path| object.int(path).unwrap_or(0);
     let updated = if updates_on_delete(object) { wanted } else { have("status.updatedNumberScheduled") };
@@ -145,11 +145,11 @@ pub(super) fn daemon_set(case: &Case<'_>) -> Verdict {
         count("TooFewReady", "ready", have("status.numberReady"), wanted),
     ];
     lacking(case, &counts).unwrap_or_else(|| {
-        Verdict::ready("Available", format!("{object} has a ready pod on all {wanted} nodes it is meant for."))
+        Readiness::ready("Available", format!("{object} has a ready pod on all {wanted} nodes it is meant for."))
     })
 }
 
-pub(super) fn replica_set(case: &Case<'_>) -> Verdict {
+pub(super) fn replica_set(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if let Some(unseen) = not_observed(case) {
         return unseen;
@@ -164,14 +164,14 @@ pub(super) fn replica_set(case: &Case<'_>) -> Verdict {
     lacking(case, &counts)
         .or_else(|| surplus(case, have("status.replicas"), wanted))
         .or_else(|| replica_failure(case))
-        .unwrap_or_else(|| Verdict::ready("Available", format!("{object} has all {wanted} replicas available.")))
+        .unwrap_or_else(|| Readiness::ready("Available", format!("{object} has all {wanted} replicas available.")))
 }
 
 /// Their controllers always write `observedGeneration`. Without this, a set of no replicas would
 /// be ready before anyone had seen it.
-fn not_observed(case: &Case<'_>) -> Option<Verdict> {
+fn not_observed(case: &Case<'_>) -> Option<Readiness> {
     case.object.observed_generation().is_none().then(|| {
-        Verdict::in_progress(
+        Readiness::in_progress(
             "GenerationNotObserved",
             format!("{} has not been seen by its controller yet.", case.object),
         )
@@ -191,10 +191,10 @@ fn count(reason: &'static str, what: &'static str, have: i64, want: i64) -> Coun
 }
 
 /// The first count that falls short. If pods cannot even be created, that is the reason to name.
-fn lacking(case: &Case<'_>, counts: &[Count]) -> Option<Verdict> {
+fn lacking(case: &Case<'_>, counts: &[Count]) -> Option<Readiness> {
     let short = counts.iter().find(|count| count.have < count.want)?;
     Some(replica_failure(case).unwrap_or_else(|| {
-        Verdict::in_progress(
+        Readiness::in_progress(
             short.reason,
             format!("{} has {} of {} replicas {}.", case.object, short.have, short.want, short.what),
         )
@@ -202,12 +202,12 @@ fn lacking(case: &Case<'_>, counts: &[Count]) -> Option<Verdict> {
 }
 
 /// Old pods go as new ones come up: as long as those do not, a rolling update has more pods than it should.
-fn stuck(case: &Case<'_>, total: i64, updated: i64, available: i64) -> Verdict {
+fn stuck(case: &Case<'_>, total: i64, updated: i64, available: i64) -> Readiness {
     let object = case.object;
     let (old, missing) = (total - updated, total - available);
     let are = if missing == 1 { "is" } else { "are" };
     let words = object.current("Progressing").map_or_else(|| ".".to_owned(), |condition| condition.words());
-    Verdict::in_progress(
+    Readiness::in_progress(
         "NewReplicasNotAvailable",
         format!(
             "{object} keeps {old} of its {total} replicas from before its last change, since {missing} {are} not available; look at its newest pods{words}"
@@ -215,10 +215,10 @@ fn stuck(case: &Case<'_>, total: i64, updated: i64, available: i64) -> Verdict {
     )
 }
 
-fn surplus(case: &Case<'_>, total: i64, wanted: i64) -> Option<Verdict> {
+fn surplus(case: &Case<'_>, total: i64, wanted: i64) -> Option<Readiness> {
     (total > wanted).then(|| {
         replica_failure(case).unwrap_or_else(|| {
-            Verdict::in_progress(
+            Readiness::in_progress(
                 "TooManyReplicas",
                 format!("{} has {total} replicas where {wanted} are wanted; the others are about to go.", case.object),
             )
@@ -227,10 +227,10 @@ fn surplus(case: &Case<'_>, total: i64, wanted: i64) -> Option<Verdict> {
 }
 
 /// A quota or an admission rule refuses pods. The controller keeps trying, so it is no failure yet.
-fn replica_failure(case: &Case<'_>) -> Option<Verdict> {
+fn replica_failure(case: &Case<'_>) -> Option<Readiness> {
     let condition = case.object.current("ReplicaFailure")?;
     condition.is_true().then(|| {
-        Verdict::in_progress(
+        Readiness::in_progress(
             condition.reason_or("ReplicaFailure"),
             format!("{} cannot create its pods{}", case.object, condition.words()),
         )

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn bad_values_are_refused_with_the_flag_and_the_cure() {
-        for (arguments, flag, cure) in [
+        for (arguments, flag, remedy) in [
             (["--lease-duration", "soon"], "--lease-duration", "15s"),
             (["--lease-duration", "500ms"], "--lease-duration", "whole seconds"),
             (["--request-timeout", "0s"], "--request-timeout", "longer than nothing"),
@@ -141,7 +141,7 @@ mod tests {
             (["--log-format", "xml"], "--log-format", "json"),
         ] {
             let error = parse(&arguments).unwrap_err();
-            assert!(error.contains(flag) && error.contains(cure), "{arguments:?}: {error}");
+            assert!(error.contains(flag) && error.contains(remedy), "{arguments:?}: {error}");
         }
     }
 

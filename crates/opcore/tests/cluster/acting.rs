@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
-use opcore::act::{self, Outcome, RefusalReason, Root};
+use opcore::act::{self, Outcome, ReconciledObject, RefusalReason};
 use opcore::ownership::{Claimant, Owner};
-use opcore::plan::Target;
-use opcore::{Error, Plan, Write};
+use opcore::writes::Target;
+use opcore::{Error, Write, Writes};
 use serde_json::json;
 
 use crate::stage::{Stage, gone, meddled, writes};
@@ -27,9 +27,9 @@ struct Acted {
 }
 
 async fn act(client: &Client, plan: impl IntoIterator<Item = Write>) -> Result<Acted, Error> {
-    let (claimant, plan) = (claimant(), plan.into_iter().collect::<Plan>());
+    let (claimant, writes) = (claimant(), plan.into_iter().collect::<Writes>());
     let context = without_contract("notebook-operator", client.clone());
-    let done = act::run(&context.actor(&claimant)?, None, &plan).await.whole()?;
+    let done = act::run(&context.actor(&claimant)?, None, &writes).await.whole()?;
     Ok(Acted { outcomes: done.attempts.into_iter().map(|attempt| attempt.outcome).collect() })
 }
 
@@ -198,15 +198,15 @@ async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_rea
     let claimant = claimant();
     let context = without_contract("notebook-operator", stage.client.clone());
     let actor = context.actor(&claimant).unwrap();
-    let add: Plan = [Write::AddFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
+    let add: Writes = [Write::AddFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
     let old = stage.maps().create(&PostParams::default(), &map(&stage, "front", &[])).await.unwrap();
 
     // Another finalizer arrived in the meantime: replacing the list would lose it.
     let theirs = json!({"metadata": {"finalizers": ["example.opcore.dev/theirs"]}});
     let now = stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
-    let error = act::run(&actor, Some(&mut Root::of(&old)), &add).await.whole().unwrap_err();
+    let error = act::run(&actor, Some(&mut ReconciledObject::of(&old)), &add).await.whole().unwrap_err();
     assert!(matches!(error, Error::Stale(_)), "{error}");
-    act::run(&actor, Some(&mut Root::of(&now)), &add).await.whole().unwrap();
+    act::run(&actor, Some(&mut ReconciledObject::of(&now)), &add).await.whole().unwrap();
     let both = stage.maps().get("front").await.unwrap();
     assert_eq!(both.finalizers(), ["example.opcore.dev/theirs", "example.opcore.dev/ours"]);
 
@@ -218,8 +218,8 @@ async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_rea
     let mut successor = map(&stage, "front", &[]);
     successor.metadata.finalizers = Some(vec!["example.opcore.dev/ours".to_owned()]);
     stage.maps().create(&PostParams::default(), &successor).await.unwrap();
-    let remove: Plan = [Write::RemoveFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
-    let error = act::run(&actor, Some(&mut Root::of(&both)), &remove).await.whole().unwrap_err();
+    let remove: Writes = [Write::RemoveFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
+    let error = act::run(&actor, Some(&mut ReconciledObject::of(&both)), &remove).await.whole().unwrap_err();
     assert!(matches!(error, Error::Stale(_)), "{error}");
     assert_eq!(stage.maps().get("front").await.unwrap().finalizers(), ["example.opcore.dev/ours"]);
 }
@@ -397,8 +397,8 @@ async fn what_goes_between_the_look_and_the_write_is_a_success() {
         let context = without_contract("notebook-operator", client.clone());
         let actor = context.actor(&claimant).unwrap();
         let releases = write.is_some();
-        let plan: Plan = [write.unwrap_or_else(|| Write::delete(&live))].into_iter().collect();
-        let done = act::run(&actor, Some(&mut Root::of(&live)), &plan).await.whole().unwrap();
+        let writes: Writes = [write.unwrap_or_else(|| Write::delete(&live))].into_iter().collect();
+        let done = act::run(&actor, Some(&mut ReconciledObject::of(&live)), &writes).await.whole().unwrap();
         let outcomes: Vec<_> = done.attempts.iter().map(|attempt| &attempt.outcome).collect();
         assert_eq!((outcomes, done.gone), (vec![&Outcome::Gone], releases));
     }

@@ -20,7 +20,7 @@ struct Panicky;
 
 impl Operator for Panicky {
     type Object = Notebook;
-    type Seen = Shelf;
+    type Observed = Shelf;
     type Claims = ();
 
     const FINALIZER: &'static str = Notebooks::FINALIZER;
@@ -206,7 +206,7 @@ struct Counting {
 
 impl Operator for Counting {
     type Object = Notebook;
-    type Seen = Shelf;
+    type Observed = Shelf;
     type Claims = ();
 
     const FINALIZER: &'static str = Notebooks::FINALIZER;

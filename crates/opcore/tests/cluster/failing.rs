@@ -23,7 +23,7 @@ struct Fickle(Arc<Mutex<Vec<Instant>>>);
 
 impl Operator for Fickle {
     type Object = Notebook;
-    type Seen = ();
+    type Observed = ();
     type Claims = ();
 
     const FINALIZER: &'static str = Notebooks::FINALIZER;
@@ -119,7 +119,7 @@ struct Hasty(Arc<Mutex<Vec<Instant>>>);
 
 impl Operator for Hasty {
     type Object = Notebook;
-    type Seen = ();
+    type Observed = ();
     type Claims = ();
 
     const FINALIZER: &'static str = Notebooks::FINALIZER;
@@ -190,7 +190,7 @@ struct Fragile(Arc<AtomicUsize>);
 
 impl Operator for Fragile {
     type Object = fragile::Notebook;
-    type Seen = ();
+    type Observed = ();
     type Claims = ();
 
     const FINALIZER: &'static str = Notebooks::FINALIZER;

@@ -8,7 +8,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use opcore::act::{self, RefusalReason};
 use opcore::conditions::{self, READY, Summary};
 use opcore::ownership::Claimant;
-use opcore::{Context, Decision, Error, Operator, Plan, Write};
+use opcore::{Context, Decision, Error, Operator, Write, Writes};
 use opcore_testing::running::without_contract;
 use serde_json::json;
 
@@ -31,8 +31,8 @@ async fn a_secret_that_the_api_server_refuses_is_named_without_its_values() {
         secret[field] = value;
         let secret = serde_json::from_value(secret).unwrap();
         let write = Write::apply_dynamic(ApiResource::erase::<Secret>(&()), secret);
-        let plan = Plan::from_iter([write]);
-        let done = act::run(&context.actor(&claimant).unwrap(), None, &plan).await.whole().unwrap();
+        let writes = Writes::from_iter([write]);
+        let done = act::run(&context.actor(&claimant).unwrap(), None, &writes).await.whole().unwrap();
         let refusal = done.refusal().unwrap_or_else(|| panic!("{field} was not refused: {:?}", done.attempts));
         assert_eq!(refusal.reason, RefusalReason::Invalid, "{refusal:?}");
         assert!(refusal.message.contains("Secret") && !refusal.message.contains("4711"), "{}", refusal.message);
@@ -56,7 +56,7 @@ struct Keeper;
 
 impl Operator for Keeper {
     type Object = Notebook;
-    type Seen = ();
+    type Observed = ();
     type Claims = ();
 
     const FINALIZER: &'static str = Notebooks::FINALIZER;
@@ -80,7 +80,7 @@ impl Operator for Keeper {
         let write = Write::apply_dynamic(ApiResource::erase::<Secret>(&()), secret);
         let mut status = notebook.status.clone().unwrap_or_default();
         Summary::ready("Kept", "It is kept.").write(&mut status, notebook.metadata.generation, now);
-        Decision { plan: Plan::from_iter([write]), ..Decision::say(status) }
+        Decision { writes: Writes::from_iter([write]), ..Decision::say(status) }
     }
 
     fn tear_down(&self, notebook: &Notebook, (): &(), now: jiff::Timestamp) -> Decision<Notebook> {

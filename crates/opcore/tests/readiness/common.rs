@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use opcore::readiness::{self, Options, State, Verdict};
+use opcore::readiness::{self, Options, Readiness, ReadinessState};
 use serde_json::{Map, Value, json};
 
 /// Now, in every test.
@@ -92,12 +92,12 @@ impl Subject {
         self
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Readiness {
         readiness::with(&self.object, &self.options, self.now)
     }
 
     #[track_caller]
-    pub(crate) fn is(&self, state: State, reason: &str) -> Verdict {
+    pub(crate) fn is(&self, state: ReadinessState, reason: &str) -> Readiness {
         let verdict = self.verdict();
         assert_eq!(
             (verdict.state, verdict.reason.as_str()),
@@ -114,23 +114,23 @@ impl Subject {
     }
 
     #[track_caller]
-    pub(crate) fn is_ready(&self, reason: &str) -> Verdict {
-        self.is(State::Ready, reason)
+    pub(crate) fn is_ready(&self, reason: &str) -> Readiness {
+        self.is(ReadinessState::Ready, reason)
     }
 
     #[track_caller]
-    pub(crate) fn is_in_progress(&self, reason: &str) -> Verdict {
-        self.is(State::InProgress, reason)
+    pub(crate) fn is_in_progress(&self, reason: &str) -> Readiness {
+        self.is(ReadinessState::InProgress, reason)
     }
 
     #[track_caller]
-    pub(crate) fn has_failed(&self, reason: &str) -> Verdict {
-        self.is(State::Failed, reason)
+    pub(crate) fn has_failed(&self, reason: &str) -> Readiness {
+        self.is(ReadinessState::Failed, reason)
     }
 
     #[track_caller]
-    pub(crate) fn is_terminating(&self) -> Verdict {
-        self.is(State::Terminating, "Terminating")
+    pub(crate) fn is_terminating(&self) -> Readiness {
+        self.is(ReadinessState::Terminating, "Terminating")
     }
 }
 

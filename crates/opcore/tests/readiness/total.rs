@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use opcore::readiness::{self, Fence, Options, State};
+use opcore::readiness::{self, Fence, Options, ReadinessState};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -214,14 +214,14 @@ proptest! {
         let mut deleted = object(name).object;
         deleted["status"] = status.clone();
         deleted["metadata"]["deletionTimestamp"] = json!("2026-08-01T11:00:00Z");
-        prop_assert_eq!(readiness::of(&deleted, at(NOW)).state, State::Terminating);
+        prop_assert_eq!(readiness::of(&deleted, at(NOW)).state, ReadinessState::Terminating);
 
         let mut unobserved = object(name).object;
         unobserved["status"] = status;
         if unobserved["status"].is_object() {
             unobserved["metadata"]["generation"] = json!(7);
             unobserved["status"]["observedGeneration"] = json!(6);
-            prop_assert_eq!(readiness::of(&unobserved, at(NOW)).state, State::InProgress);
+            prop_assert_eq!(readiness::of(&unobserved, at(NOW)).state, ReadinessState::InProgress);
         }
     }
 
@@ -237,7 +237,7 @@ proptest! {
         let options = options(Some(&applied));
         let verdict = readiness::with(&seen, &options, at(NOW));
         if let Some(moment) = verdict.recheck_at {
-            prop_assert_eq!(verdict.state, State::InProgress);
+            prop_assert_eq!(verdict.state, ReadinessState::InProgress);
             prop_assert!(moment > at(NOW));
             prop_assert_ne!(readiness::with(&seen, &options, moment), verdict);
         }

@@ -33,8 +33,8 @@ pub(crate) struct Flags {
 pub(super) async fn outputs(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
     let workspace = workspaces.get(&flags.which.name).await?;
     let (name, store) = (workspace.name_any(), workspaces.store(&workspace));
-    let cure = format!("have it written anew with opctl tf replan {name}");
-    let Some(mut values) = workspaces.kept(report::outputs(&store), &cure).await? else {
+    let remedy = format!("have it written anew with opctl tf replan {name}");
+    let Some(mut values) = workspaces.kept(report::outputs(&store), &remedy).await? else {
         bail!("TerraformWorkspace {name} has no outputs yet: {}", message(&workspace));
     };
     let asked_for = statuses(&workspace, &values);

@@ -29,9 +29,9 @@ pub(crate) struct Flags {
 pub(super) async fn show(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
     let workspace = workspaces.get(&flags.which.name).await?;
     let (store, view) = (workspaces.store(&workspace), workspaces.view());
-    let cure = format!("ask for a new plan, see opctl tf replan {}{}", flags.which.name, view.hint);
-    let kept = workspaces.kept(plan::describe(&store), &cure).await?;
-    let text = workspaces.kept(plan::text(&store), &cure).await?;
+    let remedy = format!("ask for a new plan, see opctl tf replan {}{}", flags.which.name, view.hint);
+    let kept = workspaces.kept(plan::describe(&store), &remedy).await?;
+    let text = workspaces.kept(plan::text(&store), &remedy).await?;
     let (Some(kept), Some(text)) = (kept, text) else { bail!("{}", nothing_kept(&workspace)) };
     let serial = workspaces.kept(state::summary(&store), "restore it").await?.map(|state| state.serial);
     let standing = standing(&workspace, &kept.report.id, &kept.inputs, kept.report.serial, serial);

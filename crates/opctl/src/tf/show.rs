@@ -144,9 +144,9 @@ fn facts(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, view
     }
     if let Some(lock) = &status.lock {
         let long = lock.since.map(|at| format!(" for {}", since(at, now))).unwrap_or_default();
-        let cure = format!("take it away: opctl tf unlock {}{}", workspace.name_any(), view.hint);
+        let remedy = format!("take it away: opctl tf unlock {}{}", workspace.name_any(), view.hint);
         let words = format!("{} has held the lock of the state{long}", paint.odd(printable(&lock.holder)));
-        all.push(Fact { title: "Lock", words, below: vec![cure] });
+        all.push(Fact { title: "Lock", words, below: vec![remedy] });
     }
     if let Some(at) = status.retry_at {
         let when = if at > now { format!("in {}", since(now, at)) } else { "now".to_owned() };

@@ -53,8 +53,8 @@ pub(super) async fn list(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
     if newest.facts.resources.is_none() {
         bail!("The state of TerraformWorkspace {name} is encrypted: only its runs can read it.");
     }
-    let cure = format!("older versions are listed by opctl tf state list {name}");
-    let bytes = workspaces.kept(state::load(&store, newest), &cure).await?;
+    let remedy = format!("older versions are listed by opctl tf state list {name}");
+    let bytes = workspaces.kept(state::load(&store, newest), &remedy).await?;
     let addresses = addresses(&workspace, &bytes)?;
     if json {
         output::print_json(&addresses)?;

@@ -39,8 +39,8 @@ pub(super) async fn unlock(workspaces: &Workspaces, flags: &Flags) -> anyhow::Re
     let pod = workspaces.running_pod(&holder.pod).await?;
     let words = words(&holder, pod.as_ref().map(ResourceExt::name_any).as_deref(), &workspaces.view());
     if let Some(pod) = pod.filter(|_| !flags.force) {
-        let cure = "wait for it, or take the lock away all the same with --force";
-        bail!("{words}. Pod {} still runs: {cure}.", pod.name_any());
+        let remedy = "wait for it, or take the lock away all the same with --force";
+        bail!("{words}. Pod {} still runs: {remedy}.", pod.name_any());
     }
     output::print_lines(&[format!("{words}.")])?;
     if !flags.yes && !confirmed(&name)? {

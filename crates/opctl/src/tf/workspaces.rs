@@ -63,7 +63,7 @@ impl Workspaces {
     pub(super) async fn kept<T>(
         &self,
         reading: impl Future<Output = Result<T, StoreError>>,
-        cure: &str,
+        remedy: &str,
     ) -> anyhow::Result<T> {
         let question = async {
             match reading.await {
@@ -71,7 +71,7 @@ impl Workspaces {
                 answer => Ok(answer),
             }
         };
-        self.objects.ask(question).await?.map_err(|fault| anyhow!("{fault}: {cure}."))
+        self.objects.ask(question).await?.map_err(|fault| anyhow!("{fault}: {remedy}."))
     }
 
     pub(super) fn pods(&self) -> Api<Pod> {

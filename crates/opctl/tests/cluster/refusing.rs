@@ -1,4 +1,4 @@
-//! What is said when there is nothing to show: one sentence, with the cure.
+//! What is said when there is nothing to show: one sentence, with the remedy.
 
 use std::path::PathBuf;
 

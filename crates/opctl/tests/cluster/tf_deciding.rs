@@ -163,8 +163,8 @@ async fn a_lock_is_taken_away_only_when_someone_means_it_and_nobody_works() {
 
     let refused = infra.run("unlock network --yes").await.refusal();
     assert!(refused.starts_with(&format!("busy ({uid}) has held the lock of the state for ")), "{refused}");
-    let cure = "Pod busy still runs: wait for it, or take the lock away all the same with --force.";
-    assert!(refused.ends_with(cure), "{refused}");
+    let remedy = "Pod busy still runs: wait for it, or take the lock away all the same with --force.";
+    assert!(refused.ends_with(remedy), "{refused}");
     let answer = infra.run("unlock network --force").await;
     assert!(answer.out.starts_with("busy (") && answer.out.ends_with(", for OperationTypeApply.\n"), "{}", answer.out);
     let words = "Nobody can be asked whether to take the lock of TerraformWorkspace network away: say so with --yes.";

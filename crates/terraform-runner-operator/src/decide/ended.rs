@@ -11,7 +11,7 @@ use crate::api::v1alpha1::{
     Action, Applied, Diagnostic, DriftAction, DriftStatus, Outcome, PlanStatus, Run, RunRecord, Severity, StageTimes,
     StateStatus, TerraformWorkspace, TerraformWorkspaceStatus,
 };
-use crate::observe::{JobEnd, PodSeen, Seen};
+use crate::observe::{JobEnd, Observed, PodSeen};
 use crate::render;
 use crate::run::report::{PlanReport, Report, Stage};
 
@@ -26,7 +26,7 @@ const NAMED: usize = 10;
 /// Takes in what came of the run that was under way, if it is over. Answers what people should hear beyond the status.
 pub(super) fn take_in(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Vec<Note> {
@@ -35,7 +35,7 @@ pub(super) fn take_in(
 
 fn over(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Option<Vec<Note>> {
@@ -187,7 +187,7 @@ fn reported(
     workspace: &TerraformWorkspace,
     run: Run,
     report: &Report,
-    seen: &Seen,
+    seen: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Vec<Note> {

@@ -20,10 +20,10 @@ use jiff::Timestamp;
 use opcore::act::{Refusal, RefusalReason};
 use opcore::conditions::{Summary, whole_milliseconds};
 use opcore::operator::Note;
-use opcore::{Decision, Next, Plan, Write};
+use opcore::{Decision, Next, Write, Writes};
 
 use crate::api::v1alpha1::{Action, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
-use crate::observe::Seen;
+use crate::observe::Observed;
 use crate::render::{self, Settings};
 use crate::run::names::Names;
 use crate::slots::Class;
@@ -66,7 +66,7 @@ fn class(action: Action) -> Class {
 /// Decides how a workspace is kept applied.
 pub fn keep_applied(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     settings: &Settings,
     now: Timestamp,
 ) -> Decision<TerraformWorkspace, Turn> {
@@ -76,7 +76,7 @@ pub fn keep_applied(
     let just_ended = has_ended(workspace.status.as_ref()) == Some(false) && has_ended(Some(&status)) == Some(true);
     want::heed(workspace, &mut status);
     want::forget(workspace, seen, &mut status);
-    let mut writes = Plan::new();
+    let mut writes = Writes::new();
     drop_unbegun(workspace, seen, &mut status, now);
     let mut queued = false;
     let mut standing = match want::want(workspace, seen, &status, now) {
@@ -124,16 +124,16 @@ pub fn keep_applied(
     }
     publish::describe(workspace, &standing, &mut status, now);
     let (claims, next) = (Turn::of(workspace, &status, queued), standing.next.map_or(Next::OnEvent, Next::At));
-    Decision { plan: writes, status, notes, next, claims, release: false }
+    Decision { writes, status, notes, next, claims, release: false }
 }
 
 /// Keeps the inputs and puts the run down in the status. Its Job is made when that is published.
 fn begin(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     wish: &Wish,
     status: &mut TerraformWorkspaceStatus,
-    writes: &mut Plan,
+    writes: &mut Writes,
     now: Timestamp,
 ) {
     let inputs = seen.inputs.as_ref().ok().filter(|inputs| inputs.hash == wish.inputs);
@@ -195,7 +195,7 @@ fn begin(
 }
 
 /// Whether the run that is under way is of a spec, or of inputs, that nobody wants any more.
-fn is_outdated(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWorkspaceStatus) -> bool {
+fn is_outdated(workspace: &TerraformWorkspace, seen: &Observed, status: &TerraformWorkspaceStatus) -> bool {
     status.run.as_ref().is_some_and(|run| {
         let other_inputs = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
         other_inputs || is_of_older_spec(workspace, run)
@@ -204,7 +204,12 @@ fn is_outdated(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWo
 
 /// Ends a run that has no Job yet and that nobody wants any more: another spec, or a person, may have forbidden by now what
 /// it would do.
-fn drop_unbegun(workspace: &TerraformWorkspace, seen: &Seen, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
+fn drop_unbegun(
+    workspace: &TerraformWorkspace,
+    seen: &Observed,
+    status: &mut TerraformWorkspaceStatus,
+    now: Timestamp,
+) {
     let unwanted = is_outdated(workspace, seen, status) || want::suspended(workspace).is_some();
     let unbegun = |run: &&Run| !run.is_over() && run.job_uid.is_none() && seen.job(&run.job).is_none();
     if let Some(run) = status.run.as_ref().filter(unbegun).filter(|_| unwanted).cloned() {
@@ -219,7 +224,7 @@ fn is_of_older_spec(workspace: &TerraformWorkspace, run: &Run) -> bool {
 /// Deletes the Job of a run whose pod has not started. That it has not is published first: afterwards nobody could tell.
 fn given_up(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     status: &mut TerraformWorkspaceStatus,
     is_late: bool,
     now: Timestamp,
@@ -247,11 +252,11 @@ pub(crate) fn refused(status: &mut TerraformWorkspaceStatus, refusal: &Refusal, 
 /// Makes the Job of a run that is published and has none.
 fn make_job(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     status: &TerraformWorkspaceStatus,
     settings: &Settings,
-) -> Plan {
-    let mut writes = Plan::new();
+) -> Writes {
+    let mut writes = Writes::new();
     let unmade = status.run.as_ref().filter(|run| !run.is_over() && run.job_uid.is_none());
     let Some(run) = unmade.filter(|_| seen.refused.is_none()) else { return writes };
     let published = workspace.status.as_ref().and_then(|status| status.run.as_ref());
@@ -271,14 +276,14 @@ fn make_job(
 }
 
 /// In how many places there are, or will be, versions of the state.
-fn places(workspace: &TerraformWorkspace, seen: &Seen) -> usize {
+fn places(workspace: &TerraformWorkspace, seen: &Observed) -> usize {
     let names = render::names(workspace);
     let used = seen.parts.iter().filter_map(|part| names.place_of(&part.target.name)).max();
     Names::state_places(&workspace.spec.history).max(used.map_or(0, |last| last + 1))
 }
 
 /// Something stands in the way of a run.
-fn stopped(obstacle: Obstacle, status: &mut TerraformWorkspaceStatus, writes: &mut Plan) -> Standing {
+fn stopped(obstacle: Obstacle, status: &mut TerraformWorkspaceStatus, writes: &mut Writes) -> Standing {
     status.lock = obstacle.lock;
     if let Some(request) = obstacle.unlocked {
         status.handled.unlock = Some(request);

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use opcore::Write;
 use opcore::conditions::Summary;
-use opcore::plan::{Delete, Dependants};
+use opcore::writes::{Delete, Dependants};
 
 use super::want::{Standing, Wish, annotation};
 use crate::api::v1alpha1::{Action, LockStatus, TerraformWorkspace, UNLOCK_ANNOTATION, WorkspacePhase};
-use crate::observe::{LockSeen, Seen};
+use crate::observe::{LockSeen, Observed};
 
 /// Something that stands in the way of a run.
 pub(super) struct Obstacle {
@@ -30,7 +30,12 @@ impl Obstacle {
 }
 
 /// What stands in the way of a run, if anything does.
-pub(super) fn obstacle(workspace: &TerraformWorkspace, seen: &Seen, wish: &Wish, now: Timestamp) -> Option<Obstacle> {
+pub(super) fn obstacle(
+    workspace: &TerraformWorkspace,
+    seen: &Observed,
+    wish: &Wish,
+    now: Timestamp,
+) -> Option<Obstacle> {
     // What is applied stays ready, and can be compared and destroyed, whatever becomes of what it depends on.
     if !seen.waits_for.is_empty() && matches!(wish.action, Action::Plan | Action::Apply) {
         return Some(Obstacle::new(Standing::waiting(seen)));

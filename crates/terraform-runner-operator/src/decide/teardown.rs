@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use opcore::conditions::Summary;
 use opcore::duration::Span;
-use opcore::finalizer::{self, Progress, State, Teardown, Yield, step};
+use opcore::finalizer::{self, Progress, StepStatus, Teardown, TeardownState, step};
 use opcore::operator::Note;
-use opcore::plan::Target;
-use opcore::{Decision, Next, Plan, Write};
+use opcore::writes::Target;
+use opcore::{Decision, Next, Write, Writes};
 
 use super::obstacles;
 use super::want::{self, Standing, Wish};
@@ -15,7 +15,7 @@ use super::{Turn, begin, ended, given_up, is_of_older_spec, make_job, stopped, t
 use crate::api::v1alpha1::{
     Action, DeletionPolicy, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
-use crate::observe::{PartSeen, PodSeen, Seen};
+use crate::observe::{Observed, PartSeen, PodSeen};
 use crate::render::{self, Settings};
 
 /// Others that depend on it go first.
@@ -35,7 +35,7 @@ const STARTS_WITHIN: Span = Span::from_secs(120);
 /// Decides how a workspace that is being deleted is taken down.
 pub fn tear_down(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     settings: &Settings,
     now: Timestamp,
 ) -> Decision<TerraformWorkspace, Turn> {
@@ -48,7 +48,7 @@ pub fn tear_down(
     let (decision, progress): (Decision<_, Turn>, _) =
         finalizer::pass(workspace, status, steps, |step| scene.see(step), now);
     let Decision { mut status, .. } = decision;
-    let (mut writes, mut queued) = (Plan::new(), false);
+    let (mut writes, mut queued) = (Writes::new(), false);
     let mut obstacle: Option<Standing> = None;
     let mut starts_by = None;
     if progress.acts(RUNS) {
@@ -95,7 +95,7 @@ pub fn tear_down(
         [progress.next, obstacle.and_then(|standing| standing.next), scene.retry_at(), scene.starts_by(), starts_by];
     let next = times.into_iter().flatten().min().map_or(Next::OnEvent, Next::At);
     let claims = Turn::of(workspace, &status, queued);
-    Decision { plan: writes, status, notes, next, claims, release: decision.release }
+    Decision { writes, status, notes, next, claims, release: decision.release }
 }
 
 /// Whether a workspace that is being deleted has no use for what such a run would do, had it not begun.
@@ -138,33 +138,33 @@ fn describe(
 /// What is to be taken down.
 struct Scene<'a> {
     workspace: &'a TerraformWorkspace,
-    seen: &'a Seen,
+    seen: &'a Observed,
     status: TerraformWorkspaceStatus,
     now: Timestamp,
 }
 
 impl Scene<'_> {
-    fn see(&self, step: &str) -> Yield {
-        let pending = |reason: String| Yield::Pending { reason, retry: None };
+    fn see(&self, step: &str) -> StepStatus {
+        let pending = |reason: String| StepStatus::Pending { reason, retry: None };
         match step {
-            DEPENDANTS if !self.seen.dependants.is_empty() => Yield::Blocked {
+            DEPENDANTS if !self.seen.dependants.is_empty() => StepStatus::Blocked {
                 by: self.seen.dependants.iter().map(|name| format!("TerraformWorkspace {name}")).collect(),
                 retry: None,
             },
             RUNS => match self.status.run.as_ref().filter(|run| !run.is_over()) {
                 Some(run) => pending(format!("Job {} is still under way", run.job)),
-                None => Yield::Done,
+                None => StepStatus::Done,
             },
-            DESTROY if self.is_destroyed() || self.is_given_up() => Yield::Done,
+            DESTROY if self.is_destroyed() || self.is_given_up() => StepStatus::Done,
             DESTROY => pending(self.hindrance().unwrap_or_else(|| match &self.status.run {
                 Some(run) if run.action == Action::Destroy && !run.is_over() => format!("Job {} destroys", run.job),
                 _ => "what was made is about to be destroyed".to_owned(),
             })),
             RECORDS => match self.records().first() {
-                None => Yield::Done,
+                None => StepStatus::Done,
                 Some(first) => pending(format!("{first} is still there")),
             },
-            _ => Yield::Done,
+            _ => StepStatus::Done,
         }
     }
 
@@ -307,7 +307,7 @@ impl Scene<'_> {
 
     /// The workspace itself will soon be gone; an Event outlives it.
     fn farewell(&self, progress: &Progress) -> Option<Note> {
-        if progress.state != State::Released || self.is_destroyed() {
+        if progress.state != TeardownState::Released || self.is_destroyed() {
             return None;
         }
         let names = render::names(self.workspace);

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use opcore::Write;
-use opcore::plan::{Delete, Dependants, Target};
+use opcore::writes::{Delete, Dependants, Target};
 
 use crate::api::v1alpha1::{OutputsWritten, TerraformWorkspace, TerraformWorkspaceStatus};
-use crate::observe::{JobEnd, JobSeen, Seen};
+use crate::observe::{JobEnd, JobSeen, Observed};
 use crate::render;
 
 /// What a Secret holds at most, by Kubernetes.
@@ -19,7 +19,7 @@ const SECRET_BYTES: usize = 1 << 20;
 /// When a Secret has no room for them, as a sentence.
 pub(super) fn outputs(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     status: &mut TerraformWorkspaceStatus,
 ) -> Result<Vec<Write>, String> {
     // A name that is ours is refused: what is kept under it is no place for outputs.
@@ -58,7 +58,11 @@ pub(super) fn outputs(
 }
 
 /// Jobs whose result is recorded, and inputs that no run and no destroy needs any more.
-pub(super) fn leftovers(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWorkspaceStatus) -> Vec<Write> {
+pub(super) fn leftovers(
+    workspace: &TerraformWorkspace,
+    seen: &Observed,
+    status: &TerraformWorkspaceStatus,
+) -> Vec<Write> {
     let mut writes = Vec::new();
     // What is recorded must be published before the evidence goes.
     let published = workspace.status.as_ref();

@@ -10,7 +10,7 @@ use crate::api::v1alpha1::{
     REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus,
     UPGRADE_ANNOTATION, WorkspacePhase,
 };
-use crate::observe::{PodSeen, Seen};
+use crate::observe::{Observed, PodSeen};
 use crate::render::{self, Adopted, Problem};
 use crate::run::names;
 
@@ -72,7 +72,7 @@ impl Standing {
     }
 
     /// What it depends on is not ready.
-    pub(super) fn waiting(seen: &Seen) -> Self {
+    pub(super) fn waiting(seen: &Observed) -> Self {
         let message = format!("Waiting for {}.", seen.waits_for.join(", and "));
         Self::new(WorkspacePhase::Pending, Summary::reconciling("DependencyNotReady", message))
     }
@@ -170,7 +170,7 @@ const TO_LEAVE: Span = Span::from_secs(60);
 
 /// What no longer holds, now that other inputs, or other wishes, are there: failures of what nobody wants any more, and
 /// differences that nobody looks for.
-pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Seen, status: &mut TerraformWorkspaceStatus) {
+pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Observed, status: &mut TerraformWorkspaceStatus) {
     status.lock = None;
     status.diagnostics.retain(|diagnostic| diagnostic.field.is_none());
     if workspace.spec.drift.action == DriftAction::Off {
@@ -195,7 +195,7 @@ pub(super) fn heed(workspace: &TerraformWorkspace, status: &mut TerraformWorkspa
 /// What a workspace wants next.
 pub(super) fn want(
     workspace: &TerraformWorkspace,
-    seen: &Seen,
+    seen: &Observed,
     status: &TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Want {
@@ -297,7 +297,7 @@ pub(super) fn does_not_start(pod: &PodSeen, now: Timestamp) -> bool {
 }
 
 /// By when the pod of the run that is under way is to start, if it has not: others wait for their turn.
-pub(super) fn start_by(seen: &Seen, status: &TerraformWorkspaceStatus, within: Span) -> Option<Timestamp> {
+pub(super) fn start_by(seen: &Observed, status: &TerraformWorkspaceStatus, within: Span) -> Option<Timestamp> {
     let run = status.run.as_ref().filter(|run| !run.is_over())?;
     let started = matches!(seen.pod, PodSeen::Started | PodSeen::Leaving { .. });
     let job = seen.job(&run.job).filter(|job| !started && job.ended.is_none())?;
@@ -310,7 +310,7 @@ pub(super) fn why_not_started(workspace: &TerraformWorkspace) -> Option<&str> {
     (told.reason == NOT_STARTING).then_some(told.message.as_str())
 }
 
-fn trouble(run: &Run, seen: &Seen, now: Timestamp) -> Trouble {
+fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
     // Nothing is said before this moment.
     let (reason, from, message) = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
         (PodSeen::Stuck(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
@@ -337,7 +337,7 @@ fn trouble(run: &Run, seen: &Seen, now: Timestamp) -> Trouble {
 }
 
 /// A run is under way; what is wrong with its pod is told, if something is.
-pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Seen, now: Timestamp) -> Standing {
+pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Observed, now: Timestamp) -> Standing {
     let Trouble { reason, message, next } = trouble(run, seen, now);
     if let Some(message) = message {
         standing.summary = Summary::reconciling(reason, message);
@@ -346,7 +346,7 @@ pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Seen, now: Time
 }
 
 /// Reality is compared, which takes nothing away from what is applied.
-fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Seen, now: Timestamp) -> Standing {
+fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Observed, now: Timestamp) -> Standing {
     let Trouble { message, next, .. } = trouble(run, seen, now);
     let mut standing = ready(status);
     if let Some(message) = message {
@@ -372,7 +372,11 @@ fn backend_changed(
 }
 
 /// A state that there was is no longer there: whoever plans without it makes everything once more.
-fn state_is_gone(workspace: &TerraformWorkspace, seen: &Seen, status: &TerraformWorkspaceStatus) -> Option<Standing> {
+fn state_is_gone(
+    workspace: &TerraformWorkspace,
+    seen: &Observed,
+    status: &TerraformWorkspaceStatus,
+) -> Option<Standing> {
     let known = status.state.as_ref().filter(|_| workspace.spec.backend.custom.is_none())?;
     // Whoever asked for a new plan knows: it was made without a state.
     let planned = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && plan.serial == 0);

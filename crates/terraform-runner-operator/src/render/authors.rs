@@ -89,8 +89,8 @@ fn among(asked: Option<&str>, allowed: &[String], field: &str, key: &str) -> Res
     if allowed.iter().any(fits) {
         return Ok(());
     }
-    let cure = format!("leave it out, or have it added to authors.{key} of the chart");
-    Err(Problem::wrong(field, format!("{asked} is not among what is allowed here: {cure}")))
+    let remedy = format!("leave it out, or have it added to authors.{key} of the chart");
+    Err(Problem::wrong(field, format!("{asked} is not among what is allowed here: {remedy}")))
 }
 
 #[cfg(test)]

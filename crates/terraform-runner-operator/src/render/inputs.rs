@@ -113,7 +113,7 @@ pub fn key_of(secret: &Secret) -> Option<String> {
 pub struct Problem {
     /// The field, as a path into the spec.
     pub field: String,
-    /// A clause that says what is wrong, and the cure.
+    /// A clause that says what is wrong, and the remedy.
     pub message: String,
     /// Whether it may go away without a change of the spec.
     pub may_come: bool,

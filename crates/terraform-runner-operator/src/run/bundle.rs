@@ -95,7 +95,7 @@ impl Bundle {
 ///
 /// # Errors
 ///
-/// The path of the first that cannot be, and why not, as a clause with the cure.
+/// The path of the first that cannot be, and why not, as a clause with the remedy.
 pub fn check_files(files: &BTreeMap<String, String>) -> Result<(), (&str, String)> {
     for path in files.keys() {
         check_path(path).map_err(|why| (path.as_str(), why))?;
@@ -179,14 +179,14 @@ fn is_override(path: &str) -> bool {
 ///
 /// # Errors
 ///
-/// Why not, as a clause with the cure.
+/// Why not, as a clause with the remedy.
 pub fn check_setting(name: &str) -> Result<(), String> {
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if begins && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
         Ok(())
     } else {
-        let cure = "use letters, digits, '_' and '-', and begin with a letter or '_'";
-        Err(format!("no setting of a backend can be called so: {cure}"))
+        let remedy = "use letters, digits, '_' and '-', and begin with a letter or '_'";
+        Err(format!("no setting of a backend can be called so: {remedy}"))
     }
 }
 

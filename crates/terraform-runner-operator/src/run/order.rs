@@ -21,7 +21,7 @@ pub const WORK_PATH: &str = "/run/work";
 /// Where the container `store` listens, on the pod's own loopback.
 pub const STORE_ADDRESS: &str = "127.0.0.1:7411";
 
-/// Why a variable of the environment cannot be set by a workspace, if it cannot: as a clause, with the cure.
+/// Why a variable of the environment cannot be set by a workspace, if it cannot: as a clause, with the remedy.
 pub fn reserved_env(name: &str) -> Option<&'static str> {
     let begins = |all: &[&str]| all.iter().any(|prefix| name.starts_with(prefix));
     if begins(&["TF_VAR_"]) {

@@ -28,7 +28,7 @@ const AT_ONCE: usize = 4;
 
 /// The index as it was seen.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Observed {
     /// The index.
     pub index: Index,
     /// The version of its Secret; none when there is none.
@@ -36,12 +36,12 @@ pub struct Seen {
 }
 
 /// Reads the index. Empty when there is none.
-pub async fn see(store: &Store) -> Result<Seen, StoreError> {
+pub async fn see(store: &Store) -> Result<Observed, StoreError> {
     let name = store.names.state();
-    let Some(secret) = store.secret(&name).await? else { return Ok(Seen::default()) };
+    let Some(secret) = store.secret(&name).await? else { return Ok(Observed::default()) };
     // It was made, and its maker did not get to the next step.
     let index = if value(&secret, INDEX_KEY).is_none() { Index::default() } else { parsed(&secret, &name, INDEX_KEY)? };
-    Ok(Seen { index, version: secret.resource_version() })
+    Ok(Observed { index, version: secret.resource_version() })
 }
 
 /// What is known of the current version; none when there is no state.
@@ -195,7 +195,7 @@ pub struct Save<'a> {
 /// Where the next version goes, and what is there by now.
 #[derive(Clone, Debug)]
 pub struct Aim {
-    seen: Seen,
+    seen: Observed,
     place: usize,
     /// The version of each Secret that a chunk goes into.
     versions: Vec<String>,

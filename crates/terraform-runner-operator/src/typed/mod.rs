@@ -14,18 +14,18 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use opcore::act::Done;
-use opcore::conditions::{Conditions, READY, RECONCILING, Standing, Summary, find, is_true};
+use opcore::conditions::{Conditions, ObjectState, READY, RECONCILING, Summary, find, is_true};
 use opcore::controller::Watches;
-use opcore::operator::Root;
+use opcore::operator::Reconciled;
 use opcore::ownership::owner_reference;
-use opcore::{Context, Decision, Error, Operator, Plan, Write};
+use opcore::{Context, Decision, Error, Operator, Write, Writes};
 use serde_json::{Value, json};
 
 use crate::api::v1alpha1::{FINALIZER, TerraformWorkspace, TerraformWorkspaceSpec, WorkspacePhase};
 use crate::render::label_value;
 
 /// A typed kind.
-pub trait Typed: Root<Scope = NamespaceResourceScope> {
+pub trait Typed: Reconciled<Scope = NamespaceResourceScope> {
     /// What the workspace of an object is called after its name: `simple` makes `<name>-simple`.
     const SUFFIX: &'static str;
     /// The label by which the Jobs of an object are found.
@@ -60,7 +60,7 @@ impl<K> Default for TypedKind<K> {
 }
 
 /// Everything that was read for a typed object.
-pub struct Seen {
+pub struct Observed {
     workspace: Option<TerraformWorkspace>,
     outputs: BTreeMap<String, String>,
 }
@@ -70,7 +70,7 @@ where
     K::Status: Conditions,
 {
     type Object = K;
-    type Seen = Seen;
+    type Observed = Observed;
     type Claims = ();
 
     const FINALIZER: &'static str = FINALIZER;
@@ -79,7 +79,7 @@ where
         watches.owns::<TerraformWorkspace>();
     }
 
-    async fn observe(&self, object: &K, context: &Context) -> Result<Seen, Error> {
+    async fn observe(&self, object: &K, context: &Context) -> Result<Observed, Error> {
         let namespace = object.namespace().unwrap_or_default();
         let workspaces = context.reader().namespaced::<TerraformWorkspace>(&namespace);
         // One of the same name that somebody else made is none of ours: neither shown nor deleted.
@@ -96,19 +96,19 @@ where
             let text = data.into_iter().filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?)));
             outputs = text.collect();
         }
-        Ok(Seen { workspace, outputs })
+        Ok(Observed { workspace, outputs })
     }
 
-    fn decide(&self, object: &K, seen: &Seen, now: Timestamp) -> Decision<K> {
+    fn decide(&self, object: &K, seen: &Observed, now: Timestamp) -> Decision<K> {
         keep(object, seen, now)
     }
 
-    fn tear_down(&self, object: &K, seen: &Seen, now: Timestamp) -> Decision<K> {
+    fn tear_down(&self, object: &K, seen: &Observed, now: Timestamp) -> Decision<K> {
         tear_down(object, seen, now)
     }
 
     /// Why its workspace cannot be had is told where people look for where it stands.
-    fn conclude(&self, _: &K, status: &mut K::Status, done: &Done<'_>, _: Timestamp) {
+    fn after_writes(&self, _: &K, status: &mut K::Status, done: &Done<'_>, _: Timestamp) {
         if let Some(refusal) = done.refusal() {
             let (phase, message) = (WorkspacePhase::Failed, refusal.message.as_str());
             K::show(status, &Shown { phase, message, applied: None, outputs: None });
@@ -137,15 +137,15 @@ fn workspace_of<K: Typed>(object: &K) -> TerraformWorkspace {
     }
 }
 
-fn keep<K: Typed>(object: &K, seen: &Seen, now: Timestamp) -> Decision<K>
+fn keep<K: Typed>(object: &K, seen: &Observed, now: Timestamp) -> Decision<K>
 where
     K::Status: Conditions,
 {
     let mut status = object.status().cloned().unwrap_or_default();
     let wanted = workspace_of(object);
-    let mut plan = Plan::new();
+    let mut writes = Writes::new();
     if let Ok(write) = Write::apply(&wanted) {
-        plan.then(write);
+        writes.then(write);
     }
     let told = seen.workspace.as_ref().filter(|live| {
         // What is told of an older spec says nothing of this one. A person may have set fields that are none of ours.
@@ -164,7 +164,7 @@ where
     let applied = told.and_then(|live| Some(live.status.as_ref()?.last_applied.as_ref()?.hash.as_str()));
     K::show(&mut status, &Shown { phase, message: &summary.message, applied, outputs: Some(&seen.outputs) });
     summary.write(&mut status, object.meta().generation, now);
-    Decision { plan, ..Decision::say(status) }
+    Decision { writes, ..Decision::say(status) }
 }
 
 /// Whether each field that a typed kind sets is as it sets it.
@@ -179,18 +179,18 @@ fn standing(workspace: &TerraformWorkspace) -> (WorkspacePhase, Summary) {
     let ready = find(&status.conditions, READY);
     let (reason, message) =
         ready.map_or(("Pending".to_owned(), String::new()), |ready| (ready.reason.clone(), ready.message.clone()));
-    let standing = if is_true(&status.conditions, READY) {
-        Standing::Ready
+    let state = if is_true(&status.conditions, READY) {
+        ObjectState::Ready
     } else if is_true(&status.conditions, RECONCILING) || ready.is_none() {
-        Standing::Reconciling
+        ObjectState::Reconciling
     } else {
-        Standing::Stalled
+        ObjectState::Stalled
     };
-    (status.phase, Summary { standing, reason: reason.into(), message })
+    (status.phase, Summary { state, reason: reason.into(), message })
 }
 
 /// The workspace goes first, and with it what it made.
-fn tear_down<K: Typed>(object: &K, seen: &Seen, now: Timestamp) -> Decision<K>
+fn tear_down<K: Typed>(object: &K, seen: &Observed, now: Timestamp) -> Decision<K>
 where
     K::Status: Conditions,
 {
@@ -198,7 +198,7 @@ where
     let mut told = None;
     match &seen.workspace {
         Some(workspace) if workspace.metadata.deletion_timestamp.is_none() => {
-            decision.plan.then(Write::delete(workspace));
+            decision.writes.then(Write::delete(workspace));
         }
         Some(workspace) => told = Some(standing(workspace).1),
         None => decision.release = true,

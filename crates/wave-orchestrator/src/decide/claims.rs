@@ -8,7 +8,7 @@ use crate::api::v1alpha1::{Wave, WavePhase, WavePlan, WavePlanStatus};
 use crate::controller::WavePlans;
 use crate::index::WaveLook;
 use crate::interest::Interest;
-use crate::observe::Seen;
+use crate::observe::Observed;
 use crate::probes::Endpoint;
 
 /// What a plan claims.
@@ -21,14 +21,14 @@ pub struct Claims {
 }
 
 /// A plan that is not told of what it has to hear of claims that, and nothing else.
-pub(super) fn subscription(plan: &WavePlan, seen: &Seen) -> Option<DecisionOf<WavePlans>> {
+pub(super) fn subscription(plan: &WavePlan, seen: &Observed) -> Option<DecisionOf<WavePlans>> {
     let is_subscribed = seen.subscribed.as_ref().is_some_and(|subscribed| Arc::ptr_eq(subscribed, &seen.interest));
     let claims = || Claims { interest: Some(seen.interest.clone()), endpoints: Vec::new() };
     (!is_subscribed).then(|| Decision { claims: claims(), ..Decision::say(plan.status.clone().unwrap_or_default()) })
 }
 
 /// The endpoints of all waves that are to be asked now.
-pub(super) fn endpoints(plan: &WavePlan, old: &WavePlanStatus, seen: &Seen) -> Vec<Endpoint> {
+pub(super) fn endpoints(plan: &WavePlan, old: &WavePlanStatus, seen: &Observed) -> Vec<Endpoint> {
     let waves = plan.spec.waves.iter().zip(&seen.look.waves);
     waves.filter(|(wave, look)| is_asked_for(old, wave, look)).flat_map(|(wave, _)| Endpoint::of(plan, wave)).collect()
 }

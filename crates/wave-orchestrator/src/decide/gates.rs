@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::api::v1alpha1::{HeldObject, Mode, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus};
 use crate::index::GateSeen;
-use crate::observe::Seen;
+use crate::observe::Observed;
 
 /// Whether the gates of a wave are to be closed.
 pub(super) fn is_held_back(wave: &WaveStatus) -> bool {
@@ -21,7 +21,7 @@ pub(super) fn is_recorded(old: &WavePlanStatus, gate: &GateSeen) -> bool {
 }
 
 /// What is held, and what is about to be. `waves` are in the order of the spec.
-pub(super) fn record(old: &WavePlanStatus, seen: &Seen, waves: &[WaveStatus]) -> Vec<HeldObject> {
+pub(super) fn record(old: &WavePlanStatus, seen: &Observed, waves: &[WaveStatus]) -> Vec<HeldObject> {
     let of_waves = waves.iter().zip(&seen.look.waves).flat_map(|(wave, look)| {
         look.gates.iter().filter(move |gate| gate.held || is_held_back(wave)).map(|gate| HeldObject::of(&gate.target))
     });
@@ -32,7 +32,7 @@ pub(super) fn record(old: &WavePlanStatus, seen: &Seen, waves: &[WaveStatus]) ->
 }
 
 /// Gives back what the spec no longer gates. A gate whose wave cannot be carried out stays closed.
-pub(super) fn give_back<'a>(plan: &'a WavePlan, seen: &'a Seen) -> impl Iterator<Item = Write> + 'a {
+pub(super) fn give_back<'a>(plan: &'a WavePlan, seen: &'a Observed) -> impl Iterator<Item = Write> + 'a {
     let forgotten = seen.look.held.iter().filter(|gate| gate.held && !is_gated(&plan.spec, gate));
     forgotten.map(release)
 }

@@ -24,7 +24,7 @@ use opcore::{Decision, DecisionOf, Next};
 
 use crate::api::v1alpha1::{Rollout, RolloutRecord, WavePlan, WavePlanStatus};
 use crate::controller::WavePlans;
-use crate::observe::Seen;
+use crate::observe::Observed;
 use requests::Requests;
 use waves::Board;
 
@@ -32,7 +32,7 @@ use waves::Board;
 const REMEMBERED: usize = 10;
 
 /// Decides what becomes of a plan.
-pub fn roll_out(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<WavePlans> {
+pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<WavePlans> {
     if let Some(decision) = claims::subscription(plan, seen) {
         return decision;
     }
@@ -97,11 +97,14 @@ pub fn roll_out(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<Wave
     let (status, settled) = publish::settle(old, status, now);
     let next = next.into_iter().chain(settled).min().map_or(Next::OnEvent, Next::At);
     let claims = Claims { interest: None, endpoints: claims::endpoints(plan, old, seen) };
-    Decision { plan: writes, status, notes, next, claims, release: false }
+    Decision { writes, status, notes, next, claims, release: false }
 }
 
 /// The moments at which something changes without any event.
-fn times<'a>(waves: &'a [crate::api::v1alpha1::WaveStatus], seen: &'a Seen) -> impl Iterator<Item = Timestamp> + 'a {
+fn times<'a>(
+    waves: &'a [crate::api::v1alpha1::WaveStatus],
+    seen: &'a Observed,
+) -> impl Iterator<Item = Timestamp> + 'a {
     use crate::api::v1alpha1::WavePhase::Running;
     let deadlines = waves.iter().filter(|wave| wave.phase == Running).filter_map(|wave| wave.deadline);
     let retries = waves.iter().filter_map(|wave| wave.retry_at);

@@ -7,7 +7,7 @@ use opcore::operator::Note;
 use super::graph::Graph;
 use super::requests::Requests;
 use crate::api::v1alpha1::{Dependency, Gate, OnFailure, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
-use crate::observe::Seen;
+use crate::observe::Observed;
 
 /// Mere progress is written at most this often.
 const PROGRESS_EVERY: SignedDuration = SignedDuration::from_secs(5);
@@ -19,7 +19,7 @@ const NAMED: usize = 5;
 /// Fills in what is told of the whole: phase, counts, conditions.
 pub(super) fn describe(
     plan: &WavePlan,
-    seen: &Seen,
+    seen: &Observed,
     graph: &Graph,
     requests: &Requests,
     failed: Option<&str>,

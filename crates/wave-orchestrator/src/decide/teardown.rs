@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use opcore::DecisionOf;
-use opcore::finalizer::{self, Progress, State, Step, Teardown, Yield, step};
+use opcore::finalizer::{self, Progress, Step, StepStatus, Teardown, TeardownState, step};
 use opcore::operator::Note;
 
 use super::claims::Claims;
@@ -14,7 +14,7 @@ use super::writes::{kept_words, reverse};
 use crate::api::v1alpha1::{DeletionPolicy, PlanPhase, WavePlan, WavePlanStatus};
 use crate::controller::WavePlans;
 use crate::index::{GateSeen, OwnedSeen};
-use crate::observe::Seen;
+use crate::observe::Observed;
 
 /// What was applied by waves that the spec no longer has. No wave can be called so.
 const REMOVED: &str = "Removed waves";
@@ -22,7 +22,7 @@ const REMOVED: &str = "Removed waves";
 const GATES: &str = "Gates";
 
 /// Decides how a plan that is being deleted is taken down.
-pub fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<WavePlans> {
+pub fn tear_down(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<WavePlans> {
     if let Some(decision) = super::claims::subscription(plan, seen) {
         return decision;
     }
@@ -38,7 +38,7 @@ pub fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<Wav
     let freed = scene.gates().filter(|_| progress.acts(GATES)).map(release);
     let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step)));
     // One stage: what is refused in one wave must not hold up another.
-    decision.plan.together(freed.chain(deletes).collect::<Vec<_>>());
+    decision.writes.together(freed.chain(deletes).collect::<Vec<_>>());
     decision.notes.extend(scene.farewell(&progress));
     decision
 }
@@ -46,7 +46,7 @@ pub fn tear_down(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<Wav
 /// What is to be taken down.
 struct Scene<'a> {
     plan: &'a WavePlan,
-    seen: &'a Seen,
+    seen: &'a Observed,
     waves: BTreeSet<&'a str>,
     /// What goes.
     going: Vec<&'a OwnedSeen>,
@@ -55,7 +55,7 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn of(plan: &'a WavePlan, seen: &'a Seen) -> Self {
+    fn of(plan: &'a WavePlan, seen: &'a Observed) -> Self {
         let confirmed = &plan.spec.prune.confirmed_kinds;
         let lost = |object: &OwnedSeen| {
             let resource = &object.target.resource;
@@ -101,8 +101,8 @@ impl<'a> Scene<'a> {
         self.going.iter().filter(belongs).copied().collect()
     }
 
-    fn see(&self, step: &str) -> Yield {
-        let pending = |reason: String| Yield::Pending { reason, retry: None };
+    fn see(&self, step: &str) -> StepStatus {
+        let pending = |reason: String| StepStatus::Pending { reason, retry: None };
         if let Some(denied) = self.seen.denied.first() {
             return pending(format!("what is left cannot be told without the right to {denied}"));
         }
@@ -115,14 +115,14 @@ impl<'a> Scene<'a> {
         if step == GATES {
             let names: Vec<String> = self.gates().map(|gate| gate.target.to_string()).collect();
             return if names.is_empty() {
-                Yield::Done
+                StepStatus::Done
             } else {
                 pending(format!("{} are still suspended", names.join(", ")))
             };
         }
         let left = self.of_step(step);
         match left.as_slice() {
-            [] => Yield::Done,
+            [] => StepStatus::Done,
             [only] => pending(format!("{} is still there", only.target)),
             [first, ..] => pending(format!("{} and {} more are still there", first.target, left.len() - 1)),
         }
@@ -131,7 +131,7 @@ impl<'a> Scene<'a> {
     /// The plan itself will soon be gone; an Event outlives it.
     fn farewell(&self, progress: &Progress) -> Option<Note> {
         let delete = self.plan.spec.deletion_policy == DeletionPolicy::Delete;
-        if progress.state != State::Released || self.kept.is_empty() || !delete {
+        if progress.state != TeardownState::Released || self.kept.is_empty() || !delete {
             return None;
         }
         let message =

@@ -10,7 +10,7 @@ use crate::api::v1alpha1::{
     Gate, NotReady, OnFailure, Wave, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus,
 };
 use crate::index::{Asked, NudgeSeen, WaveLook};
-use crate::observe::Seen;
+use crate::observe::Observed;
 use crate::probes::ProbeSeen;
 
 /// The first pause before a failed wave is tried again; it doubles each time.
@@ -26,7 +26,7 @@ pub(super) struct Board<'a> {
     /// The graph of its waves.
     pub graph: &'a Graph,
     /// What was read.
-    pub seen: &'a Seen,
+    pub seen: &'a Observed,
     /// What people ask.
     pub requests: &'a Requests,
     /// Whether what was published is about the same rollout.
@@ -308,7 +308,7 @@ fn take_back(now: &mut WaveStatus, back: bool) {
 pub(super) fn stale_jobs<'a>(
     look: &'a WaveLook,
     wave: &'a WaveStatus,
-) -> impl Iterator<Item = &'a opcore::plan::Target> {
+) -> impl Iterator<Item = &'a opcore::writes::Target> {
     let started = wave.started_at.filter(|_| wave.attempts > 0);
     look.failed_jobs
         .iter()

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use opcore::plan::{Delete, Dependants};
-use opcore::{Plan, Write};
+use opcore::writes::{Delete, Dependants};
+use opcore::{Write, Writes};
 use serde_json::json;
 
 use super::gates::{give_back, is_held_back, is_recorded};
@@ -11,7 +11,7 @@ use super::waves::{Board, is_asked, request, stale_jobs};
 use crate::api::v1alpha1::{InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::index::{Due, FLUX_REQUEST, GateSeen, NudgeSeen, OwnedSeen, WaveLook};
 use crate::interest::{WrittenKind, group_kind};
-use crate::observe::Seen;
+use crate::observe::Observed;
 use crate::render::{Stage, kept_secret};
 
 /// How many writes of waves one pass makes. What they lead to is seen when the pass is over, so that a wave whose
@@ -19,8 +19,13 @@ use crate::render::{Stage, kept_secret};
 const AT_ONCE: usize = 16;
 
 /// The writes of this pass, and why something is not pruned that should be.
-pub(super) fn writes(plan: &WavePlan, seen: &Seen, board: &Board<'_>, waves: &[WaveStatus]) -> (Plan, Option<String>) {
-    let mut writes = Plan::new();
+pub(super) fn writes(
+    plan: &WavePlan,
+    seen: &Observed,
+    board: &Board<'_>,
+    waves: &[WaveStatus],
+) -> (Writes, Option<String>) {
+    let mut writes = Writes::new();
     let recorded: BTreeSet<WrittenKind> =
         board.old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone())).collect();
     let (mut now, mut starting, mut running, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -85,7 +90,7 @@ fn is_known_to_run(board: &Board<'_>, wave: &WaveStatus) -> bool {
 }
 
 /// What a wave consists of that is published as ready, for a time when it is needed again.
-fn keep(plan: &WavePlan, seen: &Seen, board: &Board<'_>, wave: &WaveStatus) -> Option<Write> {
+fn keep(plan: &WavePlan, seen: &Observed, board: &Board<'_>, wave: &WaveStatus) -> Option<Write> {
     let rollback = seen.rollbacks.get(&wave.name)?;
     let was = board.old.wave(&wave.name).filter(|_| board.same_rollout)?;
     let settled = was.phase == WavePhase::Ready && wave.phase == WavePhase::Ready;
@@ -173,7 +178,7 @@ fn gates<'a>(
 }
 
 /// The kinds of what the plan applies or has applied, with counts.
-pub(super) fn inventory(old: &WavePlanStatus, seen: &Seen) -> Vec<InventoryKind> {
+pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryKind> {
     let count = |api_version: &str, kind: &str| {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let of_kind = seen.look.counts.iter().find(|(counted, _)| counted.group == group && counted.kind == kind);
@@ -196,7 +201,7 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Seen) -> Vec<InventoryKind>
 }
 
 /// What the plan applied and no longer has goes when every wave is published as through, and only if all is known.
-fn prune(plan: &WavePlan, seen: &Seen, board: &Board<'_>, waves: &[WaveStatus]) -> (Vec<Write>, Option<String>) {
+fn prune(plan: &WavePlan, seen: &Observed, board: &Board<'_>, waves: &[WaveStatus]) -> (Vec<Write>, Option<String>) {
     let settings = &plan.spec.prune;
     let published =
         board.same_rollout && board.old.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
@@ -236,6 +241,6 @@ pub(super) fn reverse(objects: &[&OwnedSeen]) -> Vec<Write> {
     now.map(|object| delete(object.target.clone(), Dependants::Background)).collect()
 }
 
-fn delete(target: opcore::plan::Target, dependants: Dependants) -> Write {
+fn delete(target: opcore::writes::Target, dependants: Dependants) -> Write {
     Write::Delete(Delete { target, resource_version: None, dependants })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::core::SelectorExt as _;
-use opcore::readiness::{self, Fence, Options, State};
+use opcore::readiness::{self, Fence, Options, ReadinessState};
 use serde_json::Value;
 
 use crate::api::v1alpha1::Mode;
@@ -85,7 +85,7 @@ pub struct Owned {
 pub(super) struct Refused {
     /// A CamelCase fact.
     pub(super) reason: String,
-    /// A sentence with the cure.
+    /// A sentence with the remedy.
     pub(super) message: String,
     /// Counts up: whose turn it was longest ago has the lowest.
     pub(super) turn: u64,
@@ -307,16 +307,16 @@ impl Known {
         }
         let options = Options { fence: self.fence.clone(), status_expected: item.has_status, ..Options::default() };
         let verdict = readiness::with(object, &options, now);
-        if matches!(verdict.state, State::Ready | State::Failed) {
+        if matches!(verdict.state, ReadinessState::Ready | ReadinessState::Failed) {
             // It has done its work.
             self.fence = None;
         }
         self.recheck = verdict.recheck_at.map(|at| (at, Arc::new(object.clone())));
         let (reason, message) = (verdict.reason, verdict.message);
         self.standing = match verdict.state {
-            State::Ready => Standing::Ready,
-            State::Failed => Standing::Failed { reason, message },
-            State::InProgress | State::Terminating => Standing::Waiting { reason, message },
+            ReadinessState::Ready => Standing::Ready,
+            ReadinessState::Failed => Standing::Failed { reason, message },
+            ReadinessState::InProgress | ReadinessState::Terminating => Standing::Waiting { reason, message },
         };
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::api::ApiResource;
-use opcore::plan::Target;
+use opcore::writes::Target;
 
 use super::knowledge::{Owned, Standing};
 use super::tally::Tally;

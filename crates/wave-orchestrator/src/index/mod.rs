@@ -409,8 +409,8 @@ impl Index {
 
     /// A plan's write of an object was refused.
     pub fn refused(&mut self, name: &PlanName, refusal: &Refusal) {
-        let cure = self.cure(name, refusal).filter(|_| refusal.reason == RefusalReason::Forbidden);
-        let message = cure.map_or_else(|| refusal.message.clone(), |cure| format!("{} {cure}", refusal.message));
+        let remedy = self.remedy(name, refusal).filter(|_| refusal.reason == RefusalReason::Forbidden);
+        let message = remedy.map_or_else(|| refusal.message.clone(), |remedy| format!("{} {remedy}", refusal.message));
         self.turns += 1;
         let refused = Refused { reason: refusal.reason.as_str().to_owned(), message, turn: self.turns };
         let places: Vec<Place> = self.places(name, refusal).cloned().collect();
@@ -430,7 +430,7 @@ impl Index {
 
     /// Which value of the chart grants the right to write an object of a plan, as a sentence. None: it is no object of the
     /// plan's waves, and the chart grants what it takes by itself.
-    pub fn cure(&self, name: &PlanName, refusal: &Refusal) -> Option<String> {
+    pub fn remedy(&self, name: &PlanName, refusal: &Refusal) -> Option<String> {
         let plan = self.plans.get(name)?;
         let mut items = self.places(name, refusal).filter_map(|place| plan.interest.item(place));
         let value = match items.next().map(|item| &item.task) {

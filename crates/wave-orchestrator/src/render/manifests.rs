@@ -20,7 +20,7 @@ pub struct Manifest {
 pub struct Problem {
     /// The line, counted from one.
     pub line: usize,
-    /// A clause that names the fault and the cure.
+    /// A clause that names the fault and the remedy.
     pub message: String,
 }
 

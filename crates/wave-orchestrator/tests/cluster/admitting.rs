@@ -1,4 +1,4 @@
-//! What cannot be carried out: refused by the API server where it can tell, else by the operator, with the place and the cure.
+//! What cannot be carried out: refused by the API server where it can tell, else by the operator, with the place and the remedy.
 
 use wave_orchestrator::api::v1alpha1::PlanPhase;
 

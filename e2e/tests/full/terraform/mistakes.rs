@@ -1,4 +1,4 @@
-//! Bad input: each mistake is told in words that name the file, the line or the field, and the cure; nothing else suffers.
+//! Bad input: each mistake is told in words that name the file, the line or the field, and the remedy; nothing else suffers.
 
 use std::collections::BTreeMap;
 

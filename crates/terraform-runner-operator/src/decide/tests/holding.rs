@@ -3,7 +3,7 @@
 use opcore::Write;
 use opcore::act::{Refusal, RefusalReason};
 use opcore::conditions::{STALLED, find, is_true};
-use opcore::plan::Target;
+use opcore::writes::Target;
 use serde_json::json;
 
 use super::Play;
@@ -117,7 +117,7 @@ fn a_version_of_the_state_that_was_dropped_goes_unless_someone_writes_it_anew() 
     }
     play.seen.kept_places = Some([1, 2].into());
     let decision = play.decide();
-    let deleted = decision.plan.writes().filter_map(|write| match write {
+    let deleted = decision.writes.iter().filter_map(|write| match write {
         Write::Delete(delete) => Some((delete.target.name.clone(), delete.resource_version.clone())),
         _ => None,
     });

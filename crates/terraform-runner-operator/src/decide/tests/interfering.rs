@@ -196,7 +196,7 @@ fn retain_stops_a_destroy_that_is_under_way_and_waits_for_it() {
     assert_eq!(play.run().action, Action::Destroy);
     play = edited(play, "deletionPolicy", json!("Retain"));
     let decision = play.decide();
-    let writes: Vec<String> = decision.plan.writes().map(ToString::to_string).collect();
+    let writes: Vec<String> = decision.writes.iter().map(ToString::to_string).collect();
     assert_eq!(writes.iter().filter(|write| write.starts_with("delete")).count(), 1, "{writes:?}");
     assert!(writes.iter().any(|write| write.starts_with("delete Job")), "the lock stays: {writes:?}");
     play.seen.jobs.clear();

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use opcore::conditions::{READY, STALLED, find, is_true};
-use opcore::plan::Target;
+use opcore::writes::Target;
 use opcore::{Decision, Next, Write};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use super::{Turn, keep_applied, tear_down};
 use crate::api::v1alpha1::{
     Action, ChangedResource, Diagnostic, FINALIZER, Outcome, TerraformWorkspace, WorkspacePhase,
 };
-use crate::observe::{JobEnd, JobSeen, LockSeen, PartSeen, PodSeen, Seen};
+use crate::observe::{JobEnd, JobSeen, LockSeen, Observed, PartSeen, PodSeen};
 use crate::render::{self, Settings, Sources};
 use crate::run::report::{DriftReport, OutputValue, PlanReport, Report, Stage, StateReport};
 use crate::slots::Class;
@@ -29,7 +29,7 @@ const START: &str = "2026-01-01T00:00:00Z";
 /// A workspace and its surroundings.
 struct Play {
     workspace: TerraformWorkspace,
-    seen: Seen,
+    seen: Observed,
     now: Timestamp,
 }
 
@@ -45,7 +45,7 @@ impl Play {
         }))
         .unwrap();
         let inputs = render::inputs(&workspace.spec, &Sources::new());
-        let seen = Seen {
+        let seen = Observed {
             inputs,
             refused: None,
             jobs: Vec::new(),
@@ -102,8 +102,8 @@ impl Play {
     /// One pass: what is applied exists afterwards, what is deleted is gone, and the status is published.
     fn pass(&mut self) -> Vec<String> {
         let decision = self.decide();
-        let words = decision.plan.writes().map(ToString::to_string).collect();
-        for write in decision.plan.writes() {
+        let words = decision.writes.iter().map(ToString::to_string).collect();
+        for write in decision.writes.iter() {
             match write {
                 Write::Apply(apply) => self.exists(&apply.resource, &apply.object),
                 Write::Delete(delete) => {
@@ -257,7 +257,7 @@ fn the_same_inputs_that_are_ready_need_nothing() {
     let play = Play::simple().applied();
     assert_eq!(play.phase(), WorkspacePhase::Ready);
     let decision = play.decide();
-    let writes: Vec<String> = decision.plan.writes().map(ToString::to_string).collect();
+    let writes: Vec<String> = decision.writes.iter().map(ToString::to_string).collect();
     assert_eq!(writes, ["apply Secret infra/network-outputs"], "which is compared, and not sent");
     assert_eq!(Some(decision.status), play.workspace.status);
 }

@@ -85,9 +85,9 @@ impl Play {
 
 /// What is said where a provisioner wants a shell that is not there, with the cure first.
 fn with_shell_explained(detail: &str) -> Option<String> {
-    let cure = "The image has no shell. Name a program that it has in `interpreter`, or an image with a shell in \
+    let remedy = "The image has no shell. Name a program that it has in `interpreter`, or an image with a shell in \
                 spec.engine.image.";
-    detail.contains(NO_SHELL).then(|| format!("{cure} {detail}"))
+    detail.contains(NO_SHELL).then(|| format!("{remedy} {detail}"))
 }
 
 #[cfg(test)]

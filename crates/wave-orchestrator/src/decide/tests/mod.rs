@@ -23,7 +23,7 @@ use crate::interest::GroupKind;
 use opcore::duration::Span;
 
 /// What is decided, finalizer included.
-fn decide(plan: &WavePlan, seen: &Seen, now: Timestamp) -> DecisionOf<WavePlans> {
+fn decide(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<WavePlans> {
     let (active, terminating) = (|now| roll_out(plan, seen, now), |now| tear_down(plan, seen, now));
     opcore::finalizer::decide(plan, FINALIZER, now, active, terminating).expect("it holds the plan, or may")
 }
@@ -33,7 +33,7 @@ const FLEET: &str = include_str!("../../../../../docs/samples/fleet.yaml");
 /// A plan, the world around it, and the time.
 struct Play {
     plan: WavePlan,
-    seen: Seen,
+    seen: Observed,
     now: Timestamp,
     notes: Vec<String>,
 }
@@ -52,7 +52,7 @@ impl Play {
         };
         let look = Look { waves: plan.spec.waves.iter().map(|_| one()).collect(), complete: true, ..Look::default() };
         let probes = plan.spec.waves.iter().map(|_| Vec::new()).collect();
-        let mut seen = Seen { revision: "r1".to_owned(), look, probes, ..Seen::default() };
+        let mut seen = Observed { revision: "r1".to_owned(), look, probes, ..Observed::default() };
         seen.subscribed = Some(seen.interest.clone());
         Self { plan, seen, now: "2026-01-01T00:00:00Z".parse().unwrap(), notes: Vec::new() }
     }
@@ -173,8 +173,8 @@ fn minutes(count: u64) -> Span {
 }
 
 /// An object in the namespace of Flux.
-fn target(name: &str) -> opcore::plan::Target {
-    opcore::plan::Target {
+fn target(name: &str) -> opcore::writes::Target {
+    opcore::writes::Target {
         resource: kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
         namespace: Some("flux-system".to_owned()),
         name: name.to_owned(),
@@ -233,10 +233,10 @@ fn a_wave_that_may_start_writes_at_once_and_before_those_that_run() {
     fleet.ready("infrastructure-core").settle();
     fleet.look("infrastructure-monitoring").nudges.extend((0..40).map(|number| nudge(&format!("m{number}"))));
     fleet.look("database-workloads").nudges.push(nudge("d0"));
-    assert_eq!(fleet.settle().plan.writes().count(), 16, "not all of it at once");
+    assert_eq!(fleet.settle().writes.iter().count(), 16, "not all of it at once");
     fleet.ready("infrastructure-operators");
     let start = decide(&fleet.plan, &fleet.seen, fleet.now);
-    let words: Vec<String> = start.plan.writes().map(ToString::to_string).collect();
+    let words: Vec<String> = start.writes.iter().map(ToString::to_string).collect();
     assert_eq!(words.len(), 16, "{words:?}");
     assert!(words[0].contains("d0"), "{words:?}");
     assert_eq!(start.status.wave("database-workloads").map(|wave| wave.phase), Some(WavePhase::Running));
@@ -251,7 +251,7 @@ fn what_was_refused_before_comes_after_all_others_and_each_has_its_turn() {
         |number: u64| crate::index::NudgeSeen { refused_at: Some(100 - number), ..nudge(&format!("r{number}")) };
     fleet.look("infrastructure-operators").nudges.extend((0..40).map(refused));
     fleet.look("infrastructure-monitoring").nudges.push(nudge("m0"));
-    let writes = fleet.settle().plan.writes().map(ToString::to_string).collect::<Vec<_>>();
+    let writes = fleet.settle().writes.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert!(writes[0].contains("m0") && writes[1].contains("r39") && writes[2].contains("r38"), "{writes:?}");
 }
 
@@ -260,10 +260,10 @@ fn nothing_is_written_before_the_rollout_is_published() {
     let mut fleet = Play::fleet();
     fleet.look("infrastructure-core").nudges.push(nudge("k"));
     let first = decide(&fleet.plan, &fleet.seen, fleet.now);
-    assert!(first.plan.is_empty(), "{:?}", first.plan);
+    assert!(first.writes.is_empty(), "{:?}", first.writes);
     fleet.plan.status = Some(first.status);
     let second = decide(&fleet.plan, &fleet.seen, fleet.now);
-    assert!(matches!(second.plan.writes().next(), Some(Write::Annotate { .. })), "{:?}", second.plan);
+    assert!(matches!(second.writes.iter().next(), Some(Write::Annotate { .. })), "{:?}", second.writes);
 }
 
 #[test]
@@ -272,11 +272,11 @@ fn nothing_is_written_before_the_finalizer_is_there() {
     fleet.plan.metadata.finalizers = None;
     fleet.look("infrastructure-core").nudges.push(nudge("k"));
     let first = decide(&fleet.plan, &fleet.seen, fleet.now);
-    assert!(first.plan.is_empty(), "{:?}", first.plan);
+    assert!(first.writes.is_empty(), "{:?}", first.writes);
     fleet.plan.status = Some(first.status);
     let second = decide(&fleet.plan, &fleet.seen, fleet.now);
-    assert_eq!(second.plan.stages()[0], [Write::AddFinalizer(FINALIZER.to_owned())]);
-    assert!(second.plan.stages().len() > 1, "{:?}", second.plan);
+    assert_eq!(second.writes.stages()[0], [Write::AddFinalizer(FINALIZER.to_owned())]);
+    assert!(second.writes.stages().len() > 1, "{:?}", second.writes);
 }
 
 #[test]
@@ -337,8 +337,8 @@ fn a_wave_that_recovers_writes_nothing_before_that_is_published() {
     fleet.unready("infrastructure-core");
     let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
     assert_eq!(decision.status.wave("infrastructure-core").unwrap().phase, WavePhase::Running);
-    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
-    assert_eq!(fleet.settle().plan.writes().count(), 1);
+    assert!(decision.writes.is_empty(), "{:?}", decision.writes);
+    assert_eq!(fleet.settle().writes.iter().count(), 1);
 }
 
 #[test]
@@ -677,13 +677,13 @@ fn what_stays_anyway_does_not_count_towards_the_limit_of_a_prune() {
     look.kept = vec![orphan("Namespace", "shop", Some(crate::api::v1alpha1::ProtectedKind::Namespace))];
     look.kept_count = 9;
     (look.orphans, look.orphan_count) = (vec![orphan("ConfigMap", "old", None)], 1);
-    let writes: Vec<String> = fleet.settle().plan.writes().map(ToString::to_string).collect();
+    let writes: Vec<String> = fleet.settle().writes.iter().map(ToString::to_string).collect();
     assert_eq!(writes.len(), 1, "{writes:?}");
     assert!(writes[0].contains("ConfigMap old"), "{writes:?}");
     let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
     assert!(held.starts_with("Namespace shop and 8 more would take data along and stay"), "{held}");
     fleet.seen.look.orphan_count = 2;
-    assert_eq!(fleet.settle().plan.writes().count(), 0);
+    assert_eq!(fleet.settle().writes.iter().count(), 0);
     let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
     assert!(held.starts_with("2 objects are no longer in the plan, which is more than prune.limit (1)"), "{held}");
 }

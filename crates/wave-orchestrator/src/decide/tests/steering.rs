@@ -11,12 +11,12 @@ fn what_is_held_is_written_down_before_it_is_suspended_and_until_it_is_given_bac
     let held =
         |status: &WavePlanStatus| -> Vec<String> { status.held.iter().map(|held| held.id().to_string()).collect() };
     let first = decide(&fleet.plan, &fleet.seen, fleet.now);
-    assert!(first.plan.is_empty(), "{:?}", first.plan);
+    assert!(first.writes.is_empty(), "{:?}", first.writes);
     assert_eq!(held(&first.status), ["ConfigMap flux-system/services"]);
     let suspends = |write: &Write| matches!(write, Write::Claim { fields, .. } if *fields == json!({ "spec": { "suspend": true } }));
-    assert!(fleet.settle().plan.writes().all(suspends));
+    assert!(fleet.settle().writes.iter().all(suspends));
     fleet.look("services").gates[0].held = true;
-    assert!(fleet.settle().plan.is_empty());
+    assert!(fleet.settle().writes.is_empty());
     // It is no longer in the spec, and not read anew yet.
     fleet.look("services").gates.clear();
     fleet.seen.look.complete = false;
@@ -24,12 +24,12 @@ fn what_is_held_is_written_down_before_it_is_suspended_and_until_it_is_given_bac
     fleet.seen.look.complete = true;
     fleet.seen.look.held.push(GateSeen { member: 1, target: target("services"), held: true });
     let decision = fleet.settle();
-    let writes: Vec<_> = decision.plan.writes().collect();
+    let writes: Vec<_> = decision.writes.iter().collect();
     assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
     assert_eq!(held(&decision.status), ["ConfigMap flux-system/services"]);
     fleet.seen.look.held[0].held = false;
     let decision = fleet.settle();
-    assert!(decision.plan.is_empty() && decision.status.held.is_empty(), "{decision:?}");
+    assert!(decision.writes.is_empty() && decision.status.held.is_empty(), "{decision:?}");
 }
 
 #[test]
@@ -39,14 +39,14 @@ fn a_gate_whose_wave_cannot_be_carried_out_stays_closed() {
             {mode: Gate, ref: {apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: flux-system, name: k}}]}]}}",
     );
     let gvk = kube::core::GroupVersionKind::gvk("kustomize.toolkit.fluxcd.io", "v1", "Kustomization");
-    let gate = opcore::plan::Target { resource: kube::api::ApiResource::from_gvk(&gvk), ..target("k") };
+    let gate = opcore::writes::Target { resource: kube::api::ApiResource::from_gvk(&gvk), ..target("k") };
     play.seen.look.waves[0] = WaveLook { problem: Some("it is broken".to_owned()), ..WaveLook::default() };
     play.seen.look.held.push(GateSeen { member: 1, target: gate, held: true });
     let decision = play.settle();
-    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    assert!(decision.writes.is_empty(), "{:?}", decision.writes);
     assert_eq!(decision.status.held.len(), 1);
     play.plan.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(play.now));
-    assert_eq!(play.settle().plan.writes().count(), 1, "with its plan it is given back");
+    assert_eq!(play.settle().writes.iter().count(), 1, "with its plan it is given back");
 }
 
 #[test]
@@ -56,12 +56,12 @@ fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
     fleet.plan.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fleet.now));
     fleet.seen.look.held.push(GateSeen { member: 1, target: target("services"), held: true });
     let decision = fleet.settle();
-    let writes: Vec<_> = decision.plan.writes().collect();
+    let writes: Vec<_> = decision.writes.iter().collect();
     assert!(matches!(writes.as_slice(), [Write::Claim { fields, .. }] if *fields == json!({})), "{writes:?}");
     fleet.seen.look.held[0].held = false;
     let decision = fleet.settle();
     assert_eq!(
-        decision.plan.writes().map(ToString::to_string).collect::<Vec<_>>(),
+        decision.writes.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [format!("remove finalizer {FINALIZER}")]
     );
 }
@@ -78,7 +78,7 @@ fn flux(plays: &mut [Play], annotation: &mut Option<String>) -> usize {
             play.pass(1);
         }
         let decision = plays[number].settle();
-        for write in decision.plan.writes() {
+        for write in decision.writes.iter() {
             let Write::Annotate { annotations, .. } = write else { continue };
             annotation.clone_from(&annotations[crate::index::FLUX_REQUEST]);
             asked += 1;
@@ -118,7 +118,7 @@ fn a_request_of_someone_else_counts_when_it_is_of_the_time_since_the_wave_starte
         fleet.pass(60).ready("infrastructure-core");
         let theirs = crate::index::NudgeSeen { requested: Some(requested.to_owned()), ..nudge("k") };
         fleet.look("infrastructure-core").nudges.push(theirs);
-        let writes = fleet.settle().plan.writes().count();
+        let writes = fleet.settle().writes.iter().count();
         assert_eq!(
             (fleet.phase("infrastructure-core") == WavePhase::Ready, writes == 0),
             (counts, counts),
@@ -139,7 +139,7 @@ fn a_ready_wave_stays_so_while_flux_answers_a_person_and_is_not_asked_anew() {
     (look.unanswered, look.ready) = (1, 0);
     let published = fleet.plan.status.clone();
     let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
-    assert_eq!((Some(decision.status), decision.plan.writes().count()), (published, 0));
+    assert_eq!((Some(decision.status), decision.writes.iter().count()), (published, 0));
     // What came of it counts.
     fleet.look("infrastructure-core").unanswered = 0;
     assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Running);
@@ -153,9 +153,9 @@ fn a_wave_that_is_no_longer_ready_does_not_ask_again_unless_it_is_tried_again() 
     fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
     fleet.ready("infrastructure-core").settle();
     fleet.pass(600).unready("infrastructure-core");
-    assert_eq!((fleet.settle().plan.writes().count(), fleet.phase("infrastructure-core")), (0, WavePhase::Running));
+    assert_eq!((fleet.settle().writes.iter().count(), fleet.phase("infrastructure-core")), (0, WavePhase::Running));
     fleet.pass(1).annotate(RETRY_ANNOTATION, "infrastructure-core@1").settle();
-    assert_eq!(fleet.settle().plan.writes().count(), 1);
+    assert_eq!(fleet.settle().writes.iter().count(), 1);
 }
 
 fn gate(member: usize, name: &str) -> crate::index::GateSeen {
@@ -172,7 +172,7 @@ fn gates_of_a_sequential_wave_open_one_after_another() {
     look.gates = vec![gate(1, "first"), gate(2, "second")];
     let opened = |fleet: &mut Play| -> Vec<String> {
         let decision = fleet.settle();
-        decision.plan.writes().map(ToString::to_string).collect()
+        decision.writes.iter().map(ToString::to_string).collect()
     };
     assert_eq!(opened(&mut fleet).len(), 1);
     assert!(opened(&mut fleet)[0].contains("first"), "{:?}", opened(&mut fleet));
@@ -192,7 +192,7 @@ fn in_a_sequential_wave_nothing_comes_before_a_member_that_is_yet_to_be_asked_or
     look.nudges = vec![crate::index::NudgeSeen { member: 1, ..nudge("asked") }];
     look.gates = vec![gate(2, "gated")];
     look.nudges.push(crate::index::NudgeSeen { member: 3, ..nudge("later") });
-    let writes = |fleet: &mut Play| fleet.settle().plan.writes().map(ToString::to_string).collect::<Vec<_>>();
+    let writes = |fleet: &mut Play| fleet.settle().writes.iter().map(ToString::to_string).collect::<Vec<_>>();
     let first = writes(&mut fleet);
     assert!(first.len() == 1 && first[0].contains("asked"), "{first:?}");
     fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
@@ -209,7 +209,7 @@ fn what_a_hook_applies_at_the_end_waits_until_every_member_was_asked_and_let_go(
     fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Concurrent;
     let target = nudge("done").target;
     let object = kube::core::DynamicObject::new("done", &target.resource).within("shop");
-    let apply = opcore::plan::Apply { resource: target.resource, object };
+    let apply = opcore::writes::Apply { resource: target.resource, object };
     let claimant = opcore::ownership::Claimant::acting_for("wave-orchestrator", &fleet.plan);
     let comparison = opcore::act::Comparison::of(&claimant, &apply).unwrap();
     let wanted = std::sync::Arc::new(crate::interest::Wanted { apply, comparison, digest: 1 });
@@ -221,7 +221,7 @@ fn what_a_hook_applies_at_the_end_waits_until_every_member_was_asked_and_let_go(
     look.frontier = Some((3, stage));
     look.nudges = vec![crate::index::NudgeSeen { member: 1, ..nudge("asked") }];
     look.gates = vec![gate(2, "gated")];
-    let applies = |fleet: &mut Play| fleet.settle().plan.writes().any(|write| matches!(write, Write::Apply(_)));
+    let applies = |fleet: &mut Play| fleet.settle().writes.iter().any(|write| matches!(write, Write::Apply(_)));
     assert!(!applies(&mut fleet));
     fleet.look("infrastructure-core").nudges[0].requested = Some(fleet.now.to_string());
     assert!(!applies(&mut fleet));

@@ -67,7 +67,7 @@ fn a_write_that_is_forbidden_names_the_value_that_grants_the_right() {
         let reason = RefusalReason::Forbidden;
         let refusal = Refusal { object: object.clone(), reason, message: "It is forbidden.".to_owned() };
         let words = value.map(|value| format!("The value {value} of the chart grants rights."));
-        assert_eq!(desk.index.cure(&"p".into(), &refusal), words, "{object}");
+        assert_eq!(desk.index.remedy(&"p".into(), &refusal), words, "{object}");
         desk.index.refused(&"p".into(), &refusal);
     }
     assert_eq!(

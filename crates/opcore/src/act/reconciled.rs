@@ -6,17 +6,17 @@ use serde_json::json;
 
 use super::{Actor, Outcome};
 use crate::error::Error;
-use crate::plan::{Target, Write};
+use crate::writes::{Target, Write};
 
 /// The object being reconciled, as it was read.
 #[derive(Clone, Debug)]
-pub struct Root {
+pub struct ReconciledObject {
     target: Target,
     finalizers: Vec<String>,
     resource_version: String,
 }
 
-impl Root {
+impl ReconciledObject {
     /// The object being reconciled, as it was read.
     pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
         Self {

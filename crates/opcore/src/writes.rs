@@ -11,11 +11,11 @@ use crate::object::{GroupKind, ObjectId};
 
 /// Writes in stages. A stage begins when the one before it is through; inside a stage the order is free.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct Writes {
     stages: Vec<Vec<Write>>,
 }
 
-impl Plan {
+impl Writes {
     /// Nothing to do.
     pub fn new() -> Self {
         Self::default()
@@ -48,7 +48,7 @@ impl Plan {
     }
 
     /// All writes, in order.
-    pub fn writes(&self) -> impl Iterator<Item = &Write> {
+    pub fn iter(&self) -> impl Iterator<Item = &Write> {
         self.stages.iter().flatten()
     }
 
@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-impl FromIterator<Write> for Plan {
+impl FromIterator<Write> for Writes {
     fn from_iter<I: IntoIterator<Item = Write>>(writes: I) -> Self {
         Self { stages: writes.into_iter().map(|write| vec![write]).collect() }
     }
