@@ -103,8 +103,8 @@ struct Shared<O: Operator> {
     written: Mutex<HashMap<Key, String>>,
     /// What objects of this kind are to each other and to what they name.
     related: watches::Relating<O::Object>,
-    /// The objects whose last appointment was in the past.
-    hurried: Mutex<HashSet<Key>>,
+    /// The objects whose last next_reconcile was in the past.
+    overdue: Mutex<HashSet<Key>>,
 }
 
 impl<O: Operator> Shared<O> {
@@ -134,7 +134,7 @@ pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<()
         backoff: Mutex::default(),
         written: Mutex::default(),
         related: watches::Relating::default(),
-        hurried: Mutex::default(),
+        overdue: Mutex::default(),
     });
     let mut watching = watches::start(&shared);
     watching.spawn(context.follow_contract());

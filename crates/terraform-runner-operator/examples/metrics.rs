@@ -1,8 +1,8 @@
 //! Prints the metrics that this operator has beyond those of all operators, for the reference.
 
-use terraform_runner_operator::measures;
+use terraform_runner_operator::metrics;
 
 fn main() {
     println!("\n## terraform-runner-operator\n\nThose that name workspaces go with them.\n");
-    print!("{}", opcore::metrics::table(measures::ALL));
+    print!("{}", opcore::metrics::table(metrics::ALL));
 }

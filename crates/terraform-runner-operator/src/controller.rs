@@ -22,7 +22,7 @@ use crate::api::v1alpha1::{
     Action, FINALIZER, Run, TerraformWorkspace, TerraformWorkspaceStatus, WORKSPACE_LABEL, WorkspacePhase,
 };
 use crate::decide::{Turn, keep_applied, refused, tear_down};
-use crate::measures::Measures;
+use crate::metrics::WorkspaceMetrics;
 use crate::observe::{self, Observed, Room};
 use crate::render::{self, OPERATOR, Settings, Source};
 use crate::slots::{Class, Limits, Slots};
@@ -32,7 +32,7 @@ pub struct Workspaces {
     settings: Settings,
     slots: Arc<Slots>,
     room: Room,
-    measures: Option<Measures>,
+    workspace_metrics: Option<WorkspaceMetrics>,
     wakes: OnceLock<Wakes>,
     recovered: OnceCell<()>,
 }
@@ -77,7 +77,7 @@ impl Workspaces {
             settings,
             slots: Arc::new(Slots::new(limits.into())),
             room: Room::default(),
-            measures: None,
+            workspace_metrics: None,
             wakes: OnceLock::new(),
             recovered: OnceCell::new(),
         }
@@ -87,8 +87,9 @@ impl Workspaces {
     #[must_use]
     pub fn measured(mut self, metrics: &Metrics) -> Self {
         // Workspaces are kept applied all the same.
-        let measures = Measures::new(metrics, &self.slots);
-        self.measures = measures.inspect_err(|error| tracing::error!(%error, "workspaces are not measured")).ok();
+        let workspace_metrics = WorkspaceMetrics::new(metrics, &self.slots);
+        self.workspace_metrics =
+            workspace_metrics.inspect_err(|error| tracing::error!(%error, "workspaces are not measured")).ok();
         self
     }
 
@@ -239,15 +240,15 @@ impl Operator for Workspaces {
     }
 
     fn published(&self, workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, now: Timestamp) {
-        if let Some(measures) = &self.measures {
-            measures.show(&Key::of(workspace), workspace.status.as_ref(), status, now);
+        if let Some(workspace_metrics) = &self.workspace_metrics {
+            workspace_metrics.show(&Key::of(workspace), workspace.status.as_ref(), status, now);
         }
     }
 
     fn forget(&self, key: &Key) {
         self.release(key);
-        if let Some(measures) = &self.measures {
-            measures.forget(key);
+        if let Some(workspace_metrics) = &self.workspace_metrics {
+            workspace_metrics.forget(key);
         }
     }
 }

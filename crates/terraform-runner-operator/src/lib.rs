@@ -11,7 +11,7 @@
 //! | what is decided | [`decide`] |
 //! | what a decision turns into: inputs, rights, Jobs, outputs | [`render`] |
 //! | how it is put together, and whose turn it is | [`controller`], [`slots`] |
-//! | what is measured | [`measures`] |
+//! | what is measured | [`metrics`] |
 //! | what operator and runner tell each other | [`run`] |
 //! | what happens in a pod | [`runner`] |
 //! | how things too large for one Secret are kept | [`store`] |
@@ -22,7 +22,7 @@
 pub mod api;
 pub mod controller;
 pub mod decide;
-pub mod measures;
+pub mod metrics;
 pub mod observe;
 pub mod render;
 pub mod run;

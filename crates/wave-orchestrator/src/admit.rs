@@ -12,14 +12,14 @@ use crate::api::v1alpha1::{Rollout, WavePlan};
 use crate::controller::WavePlans;
 use crate::decide::Claims;
 use crate::index::PlanName;
-use crate::interest::Interest;
 use crate::observe::Observed;
+use crate::subscription::PlanSubscription;
 
 impl WavePlans {
     /// What is known of what a plan has to hear of is looked up once it is told of it, and decided on anew.
     pub(crate) fn grant(&self, plan: &WavePlan, claims: Claims, seen: &mut Observed, now: Timestamp) -> Admission {
-        if let Some(interest) = claims.interest {
-            self.subscribe(plan, &interest, now);
+        if let Some(subscription) = claims.subscription {
+            self.subscribe(plan, &subscription, now);
             self.look_up(plan, seen, now);
             return Admission::DecideAnew;
         }
@@ -29,11 +29,11 @@ impl WavePlans {
         Admission::Granted
     }
 
-    fn subscribe(&self, plan: &WavePlan, interest: &Arc<Interest>, now: Timestamp) {
+    fn subscribe(&self, plan: &WavePlan, subscription: &Arc<PlanSubscription>, now: Timestamp) {
         let name: PlanName = plan.name_any().into();
-        let again = self.live.index().subscribe(&name, interest.clone(), &may_have_written(plan), now);
+        let again = self.live.index().subscribe(&name, subscription.clone(), &may_have_written(plan), now);
         self.live.reopen(&again);
-        self.live.watch(&name, &interest.scopes, interest.resync);
+        self.live.watch(&name, &subscription.scopes, subscription.resync);
     }
 }
 

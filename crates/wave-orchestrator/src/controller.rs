@@ -13,11 +13,11 @@ use opcore::{Admission, Context, DecisionOf, Error, Operator};
 use crate::api::v1alpha1::{FINALIZER, WavePlan, WavePlanStatus};
 use crate::decide::{self, Claims};
 use crate::index::PlanName;
-use crate::interest::GroupKind;
 use crate::live::Live;
-use crate::measures::Measures;
+use crate::metrics::PlanMetrics;
 use crate::observe::{Memory, Observed};
 use crate::probes::Endpoint;
+use crate::subscription::GroupKind;
 
 /// So many endpoints are asked at a time.
 const ASKED_AT_ONCE: usize = 64;
@@ -28,7 +28,7 @@ pub struct WavePlans {
     pub(crate) memory: Arc<Memory>,
     pub(crate) poll: Poll<Endpoint>,
     pub(crate) wakes: OnceLock<Wakes>,
-    measures: Option<Measures>,
+    metrics: Option<PlanMetrics>,
 }
 
 impl WavePlans {
@@ -40,9 +40,9 @@ impl WavePlans {
     /// An operator that knows what is known there.
     pub fn over(live: Arc<Live>, context: &Context) -> Self {
         // Plans are rolled out all the same.
-        let measures = Measures::new(context.metrics());
-        let measures = measures.inspect_err(|error| tracing::error!(%error, "plans are not measured")).ok();
-        Self { live, memory: Arc::default(), poll: Poll::new(ASKED_AT_ONCE), wakes: OnceLock::new(), measures }
+        let metrics = PlanMetrics::new(context.metrics());
+        let metrics = metrics.inspect_err(|error| tracing::error!(%error, "plans are not measured")).ok();
+        Self { live, memory: Arc::default(), poll: Poll::new(ASKED_AT_ONCE), wakes: OnceLock::new(), metrics }
     }
 }
 
@@ -110,8 +110,8 @@ impl Operator for WavePlans {
     }
 
     fn published(&self, plan: &WavePlan, status: &WavePlanStatus, _: Timestamp) {
-        if let Some(measures) = &self.measures {
-            measures.show(plan, status);
+        if let Some(metrics) = &self.metrics {
+            metrics.show(plan, status);
         }
     }
 
@@ -124,8 +124,8 @@ impl Operator for WavePlans {
         self.live.forget(&name);
         self.memory.forget(&name);
         self.poll.forget(plan);
-        if let Some(measures) = &self.measures {
-            measures.forget(&name);
+        if let Some(metrics) = &self.metrics {
+            metrics.forget(&name);
         }
     }
 }

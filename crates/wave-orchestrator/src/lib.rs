@@ -11,7 +11,7 @@
 //! | what is decided | [`decide`] |
 //! | how what is claimed is granted | [`admit`] |
 //! | what manifests turn into | [`render`] |
-//! | what is measured | [`measures`] |
+//! | what is measured | [`metrics`] |
 //! | how it is put together | [`controller`] |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -22,9 +22,9 @@ pub mod controller;
 pub mod decide;
 pub mod expression;
 pub mod index;
-pub mod interest;
 pub mod live;
-pub mod measures;
+pub mod metrics;
 pub mod observe;
 pub mod probes;
 pub mod render;
+pub mod subscription;

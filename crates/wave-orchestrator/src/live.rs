@@ -17,8 +17,8 @@ use opcore::{Context, Error};
 use serde_json::Value;
 
 use crate::index::{Index, PlanName, Wake};
-use crate::interest::{ObjectId, ScopeId, Served, WrittenKind};
 use crate::render::Source;
+use crate::subscription::{ObjectId, ScopeId, Served, WrittenKind};
 
 /// What is known of the cluster, and what keeps it true.
 pub struct Live {

@@ -13,9 +13,9 @@ use opcore::{Context, Error};
 use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Wave, WavePlan};
 use crate::controller::WavePlans;
 use crate::index::{Asking, Look, PlanName};
-use crate::interest::{self, GroupKind, Interest, ObjectId, Served, WrittenKind, group_kind};
 use crate::probes::{Endpoint, ProbeSeen};
-use crate::render::{Draft, Sources, draft_with, kept_in, kept_name, revision};
+use crate::render::{ParsedPlan, Sources, kept_in, kept_name, parse_with, revision};
+use crate::subscription::{self, GroupKind, ObjectId, PlanSubscription, Served, WrittenKind, group_kind};
 
 /// Everything that was read for a plan.
 #[derive(Clone, Debug, Default)]
@@ -23,9 +23,9 @@ pub struct Observed {
     /// A digest of the spec and of what its sources hold.
     pub revision: String,
     /// What it has to hear of.
-    pub interest: Arc<Interest>,
+    pub subscription: Arc<PlanSubscription>,
     /// What it is told of.
-    pub subscribed: Option<Arc<Interest>>,
+    pub subscribed: Option<Arc<PlanSubscription>>,
     /// What is known of its objects, as far as it is told of what it has to hear of.
     pub look: Look,
     /// What came of asking the endpoints of its waves, in the order of the spec, as far as they have started.
@@ -83,11 +83,11 @@ struct Remembered {
     read: Read,
     /// Manifests of waves that were taken back.
     instead: BTreeMap<String, Arc<String>>,
-    draft: Arc<Draft>,
+    parsed: Arc<ParsedPlan>,
     kinds: Kinds,
     /// What it holds suspended, and its waves no longer say so.
     forgotten: Vec<HeldObject>,
-    interest: Arc<Interest>,
+    subscription: Arc<PlanSubscription>,
     resynced_at: Timestamp,
 }
 
@@ -156,24 +156,24 @@ impl WavePlans {
         let name: PlanName = plan.name_any().into();
         let read = self.read(&name, plan).await?;
         let kept = self.kept(&name, plan, context).await?;
-        let (draft, instead) = self.draft(&name, plan, &read, &kept);
+        let (parsed, instead) = self.parsed(&name, plan, &read, &kept);
         let inventory = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
         let kinds = Kinds {
-            mentioned: self.live.served(&draft.kinds).await,
+            mentioned: self.live.served(&parsed.kinds).await,
             recorded: self.live.served_somehow(&inventory).await,
             held: self.live.served_somehow(&held(plan).iter().map(written_kind).collect()).await,
         };
-        let interest = self.interest(&name, plan, read, instead, draft.clone(), &kinds, context);
+        let subscription = self.subscription(&name, plan, read, instead, parsed.clone(), &kinds, context);
         let answer = |endpoint: &Endpoint| endpoint.seen(self.poll.answer(endpoint).map(|answered| answered.answer));
         let probes = plan.spec.waves.iter().map(|wave| Endpoint::of(plan, wave).iter().map(answer).collect());
         let mut seen = Observed {
-            revision: draft.revision.clone(),
-            interest,
+            revision: parsed.revision.clone(),
+            subscription,
             probes: probes.collect(),
             lost_kinds: kinds.lost(),
             unserved: kinds.unserved(),
             resync_at: self.resync(&name, plan, context.now()),
-            rollbacks: rollbacks(kept, &draft),
+            rollbacks: rollbacks(kept, &parsed),
             home: context.reader().default_namespace().to_owned(),
             ..Observed::default()
         };
@@ -185,12 +185,12 @@ impl WavePlans {
     pub(crate) fn look_up(&self, plan: &WavePlan, seen: &mut Observed, now: Timestamp) {
         let name: PlanName = plan.name_any().into();
         seen.denied = {
-            let denied = self.live.denied(&seen.interest.scopes);
-            denied.iter().map(|scope| seen.interest.right_to_watch(scope)).collect()
+            let denied = self.live.denied(&seen.subscription.scopes);
+            denied.iter().map(|scope| seen.subscription.right_to_watch(scope)).collect()
         };
         let mut index = self.live.index();
-        seen.subscribed = index.interest(&name);
-        if seen.subscribed.as_ref().is_none_or(|subscribed| !Arc::ptr_eq(subscribed, &seen.interest)) {
+        seen.subscribed = index.subscription(&name);
+        if seen.subscribed.as_ref().is_none_or(|subscribed| !Arc::ptr_eq(subscribed, &seen.subscription)) {
             return;
         }
         index.recheck(&name, now);
@@ -256,73 +256,73 @@ impl WavePlans {
     }
 
     /// The plan taken apart, and the manifests of waves that were taken back.
-    fn draft(
+    fn parsed(
         &self,
         name: &PlanName,
         plan: &WavePlan,
         read: &Read,
         kept: &BTreeMap<String, Kept>,
-    ) -> (Arc<Draft>, BTreeMap<String, Arc<String>>) {
+    ) -> (Arc<ParsedPlan>, BTreeMap<String, Arc<String>>) {
         if is_deleted(plan) {
             // What its spec asks for matters no more: what it applied and what it holds is recorded.
-            let known = self.memory.of(name, plan, |known| known.draft.clone());
+            let known = self.memory.of(name, plan, |known| known.parsed.clone());
             return (known.unwrap_or_default(), BTreeMap::new());
         }
         let known = self.memory.of(name, plan, |known| {
             let same = Arc::ptr_eq(&known.read.sources, &read.sources);
-            same.then(|| (known.draft.clone(), known.instead.clone()))
+            same.then(|| (known.parsed.clone(), known.instead.clone()))
         });
         let known = known.flatten();
         let revision = match &known {
-            Some((draft, _)) => draft.revision.clone(),
+            Some((parsed, _)) => parsed.revision.clone(),
             None => revision(&plan.spec, &read.sources),
         };
         let instead = taken_back(plan, kept, &revision);
         match known {
-            Some((draft, before)) if before == instead => (draft, instead),
-            _ => (Arc::new(draft_with(&plan.spec, &read.sources, &instead)), instead),
+            Some((parsed, before)) if before == instead => (parsed, instead),
+            _ => (Arc::new(parse_with(&plan.spec, &read.sources, &instead)), instead),
         }
     }
 
     /// What the plan has to hear of: the same as before, as long as it follows from the same.
     #[expect(clippy::too_many_arguments, reason = "each is one of the things it follows from")]
-    fn interest(
+    fn subscription(
         &self,
         name: &PlanName,
         plan: &WavePlan,
         read: Read,
         instead: BTreeMap<String, Arc<String>>,
-        draft: Arc<Draft>,
+        parsed: Arc<ParsedPlan>,
         kinds: &Kinds,
         context: &Context,
-    ) -> Arc<Interest> {
+    ) -> Arc<PlanSubscription> {
         let mut remembered = self.memory.lock();
         if let Some(known) = remembered.get(name)
             && known.is_of(plan)
-            && Arc::ptr_eq(&known.draft, &draft)
+            && Arc::ptr_eq(&known.parsed, &parsed)
             && known.kinds == *kinds
-            && known.forgotten == known.interest.forgotten(held(plan))
+            && known.forgotten == known.subscription.forgotten(held(plan))
         {
-            return known.interest.clone();
+            return known.subscription.clone();
         }
         let claimant = Claimant::acting_for(context.operator(), plan);
-        let mut interest = interest::resolve(&draft, &kinds.mentioned, &claimant);
+        let mut subscription = subscription::resolve(&parsed, &kinds.mentioned, &claimant);
         let recorded = kinds.recorded.values().filter_map(|served| match served {
-            Served::Yes { resource, .. } => Some(interest::ours(resource, context.operator())),
+            Served::Yes { resource, .. } => Some(subscription::ours(resource, context.operator())),
             Served::No | Served::Unknown { .. } => None,
         });
-        interest.scopes.extend(recorded);
-        interest.unknown = kinds.unknown().collect();
+        subscription.scopes.extend(recorded);
+        subscription.unknown = kinds.unknown().collect();
         // While a plan is being deleted, nothing is told anew that is known: its teardown would wait for it.
-        interest.resync = (!is_deleted(plan)).then(|| plan.spec.resync().as_duration());
-        interest.completed = completed(plan, &draft.revision);
-        let forgotten = interest.forgotten(held(plan));
-        interest.hold(&forgotten, &kinds.held);
-        interest.sources = source_ids(plan).collect();
-        interest
-            .scopes
-            .extend(interest.sources.iter().filter_map(|id| id.namespace.as_deref()).map(interest::config_maps));
-        let interest = Arc::new(interest);
+        subscription.resync = (!is_deleted(plan)).then(|| plan.spec.resync().as_duration());
+        subscription.completed = completed(plan, &parsed.revision);
+        let forgotten = subscription.forgotten(held(plan));
+        subscription.hold(&forgotten, &kinds.held);
+        subscription.sources = source_ids(plan).collect();
+        subscription.scopes.extend(
+            subscription.sources.iter().filter_map(|id| id.namespace.as_deref()).map(subscription::config_maps),
+        );
+        let subscription = Arc::new(subscription);
         let resynced_at = remembered.get(name).map_or_else(|| context.now(), |known| known.resynced_at);
         let entry = Remembered {
             uid: plan.uid().unwrap_or_default(),
@@ -330,14 +330,14 @@ impl WavePlans {
             deleted: is_deleted(plan),
             read,
             instead,
-            draft,
+            parsed,
             kinds: kinds.clone(),
             forgotten,
-            interest: interest.clone(),
+            subscription: subscription.clone(),
             resynced_at,
         };
         remembered.insert(name.clone(), entry);
-        interest
+        subscription
     }
 
     /// What is kept for a rollback is read anew with everything else. Answers when that is; for a plan that is being deleted
@@ -407,8 +407,8 @@ fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Kept>, revision: &str) ->
     waves.filter_map(|wave| Some((wave.name.clone(), kept.get(&wave.name)?.clone()?))).collect()
 }
 
-fn rollbacks(kept: BTreeMap<String, Kept>, draft: &Draft) -> BTreeMap<String, Rollback> {
-    let wanted = |name: &str| draft.waves.iter().find(|wave| wave.name == name).and_then(|wave| wave.to_keep.clone());
+fn rollbacks(kept: BTreeMap<String, Kept>, parsed: &ParsedPlan) -> BTreeMap<String, Rollback> {
+    let wanted = |name: &str| parsed.waves.iter().find(|wave| wave.name == name).and_then(|wave| wave.to_keep.clone());
     kept.into_iter().map(|(name, kept)| (name.clone(), Rollback { kept, wanted: wanted(&name) })).collect()
 }
 

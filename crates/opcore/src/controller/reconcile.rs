@@ -73,12 +73,12 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
     match pass {
         Ok(Pass::Done { next, refused: false }) => {
             shared.backoff().succeeded(key);
-            (ReconcileResult::Ok, appointment(shared, key, next))
+            (ReconcileResult::Ok, next_reconcile(shared, key, next))
         }
         Ok(Pass::Done { next, refused: true }) => {
             let retry = Instant::now() + shared.backoff().failed(key);
             // What was decided to wait for still comes: a deadline does not wait for a backoff.
-            let next = appointment(shared, key, next).map_or(retry, |next| next.min(retry));
+            let next = next_reconcile(shared, key, next).map_or(retry, |next| next.min(retry));
             (ReconcileResult::Refused, Some(next))
         }
         Ok(Pass::Gone) => {
@@ -355,7 +355,7 @@ fn show<O: Operator>(shared: &Shared<O>, key: &Key, conditions: &[Condition]) {
 fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
     shared.written().remove(key);
     shared.operator.forget(key);
-    crate::lock(&shared.hurried).remove(key);
+    crate::lock(&shared.overdue).remove(key);
     shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
 }
 
@@ -369,18 +369,18 @@ fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<watch::Object> {
 }
 
 /// How long a decision that keeps wanting to be asked at once is left alone.
-const BREATH: Duration = Duration::from_secs(1);
+const OVERDUE_PAUSE: Duration = Duration::from_secs(1);
 
 /// When to look again. A moment that has passed is now, once; a decision that names one again and again would otherwise
 /// keep a worker, and the API server, busy without end.
-fn appointment<O: Operator>(shared: &Shared<O>, key: &Key, next: Next) -> Option<Instant> {
+fn next_reconcile<O: Operator>(shared: &Shared<O>, key: &Key, next: Next) -> Option<Instant> {
     let now = shared.context.now();
     let is_past = matches!(next, Next::At(at) if at <= now);
-    let mut hurried = crate::lock(&shared.hurried);
+    let mut overdue = crate::lock(&shared.overdue);
     if !is_past {
-        hurried.remove(key);
-    } else if !hurried.insert(key.clone()) {
-        return Some(Instant::now() + BREATH);
+        overdue.remove(key);
+    } else if !overdue.insert(key.clone()) {
+        return Some(Instant::now() + OVERDUE_PAUSE);
     }
     until(next, now)
 }

@@ -218,7 +218,7 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
                 match watch::parse::<O::Object>(object) {
                     Ok(object) => {
                         let known = shared.cache.get(&key);
-                        // Whoever fails has an appointment; to be told of its own words again is no reason to come early.
+                        // Whoever fails has an next_reconcile; to be told of its own words again is no reason to come early.
                         let own_words = shared.backoff().failures(&key) > 0
                             && known.is_some_and(|known| differ_in_summary_only(known.as_ref(), &object));
                         told.remove(&key);

@@ -68,7 +68,7 @@ pub(super) fn nothing_kept(workspace: &TerraformWorkspace) -> String {
 
 /// Where a plan stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PlanState {
     /// It waits for a person.
     Waits,
     /// It was approved, and its run has not begun.
@@ -85,7 +85,7 @@ pub(super) enum Standing {
     Void(String),
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for PlanState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waits => f.write_str("waits for approval"),
@@ -99,7 +99,7 @@ impl fmt::Display for Standing {
     }
 }
 
-impl Standing {
+impl PlanState {
     /// In one word, for programs.
     fn word(&self) -> &'static str {
         match self {
@@ -130,26 +130,26 @@ pub(super) fn standing(
     inputs: &str,
     made_from: i64,
     serial: Option<i64>,
-) -> Standing {
-    let void = |why: String| Standing::Void(why);
+) -> PlanState {
+    let void = |why: String| PlanState::Void(why);
     let Some(status) = &workspace.status else {
         return void("the operator has not looked at the workspace".to_owned());
     };
     let run = status.run.as_ref();
     if let Some(run) = run.filter(|run| run.plan.as_deref() == Some(id)) {
         return match run.outcome {
-            None => Standing::Applies { job: run.job.clone() },
-            Some(outcome) if outcome.is_good() => Standing::Applied,
-            Some(outcome) => Standing::Spent(outcome),
+            None => PlanState::Applies { job: run.job.clone() },
+            Some(outcome) if outcome.is_good() => PlanState::Applied,
+            Some(outcome) => PlanState::Spent(outcome),
         };
     }
     match status.plan.as_ref() {
         Some(plan) if plan.id != id => return void(format!("plan {} came after it", plan.id)),
         None => return void("the operator does not know of it".to_owned()),
-        Some(plan) if plan.discarded => return Standing::Discarded,
+        Some(plan) if plan.discarded => return PlanState::Discarded,
         Some(plan) if !plan.needs_approval => {
             let applied = status.last_applied.as_ref().is_some_and(|applied| applied.hash == inputs);
-            return if applied { Standing::Applied } else { Standing::Spent(Outcome::Failed) };
+            return if applied { PlanState::Applied } else { PlanState::Spent(Outcome::Failed) };
         }
         Some(plan) if !plan.waits_under(workspace.spec.approval) => {
             return void("spec.approval does not ask for a person any more".to_owned());
@@ -172,16 +172,16 @@ pub(super) fn standing(
         return void(format!("it is stale, the state has serial {serial} now"));
     }
     let approved = workspace.annotations().get(APPROVE_ANNOTATION).is_some_and(|approved| approved == id);
-    if approved { Standing::Approved } else { Standing::Waits }
+    if approved { PlanState::Approved } else { PlanState::Waits }
 }
 
 /// The same, of the plan that the status tells of.
-pub(super) fn standing_of(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Standing {
+pub(super) fn standing_of(workspace: &TerraformWorkspace, plan: &PlanStatus) -> PlanState {
     let state = workspace.status.as_ref().and_then(|status| status.state.as_ref());
     standing(workspace, &plan.id, &plan.inputs, plan.serial, state.map(|state| state.serial))
 }
 
-pub(super) fn head(workspace: &TerraformWorkspace, kept: &KeptPlan, standing: &Standing, view: &View) -> Vec<String> {
+pub(super) fn head(workspace: &TerraformWorkspace, kept: &KeptPlan, standing: &PlanState, view: &View) -> Vec<String> {
     let (name, report, paint) = (workspace.name_any(), &kept.report, view.paint);
     let counts =
         counts([report.add, report.change, report.destroy], [report.import, report.moved, report.forget], paint);
@@ -190,12 +190,12 @@ pub(super) fn head(workspace: &TerraformWorkspace, kept: &KeptPlan, standing: &S
         format!("{counts}, made {} by Job {} from state serial {}", ago(kept.time, view.now), kept.run, report.serial),
     ];
     match standing {
-        Standing::Waits => {
+        PlanState::Waits => {
             let what = format!("{name} --plan {}{}", report.id, view.hint);
             lines.push(format!("Approve it: opctl tf approve {what}"));
             lines.push(format!("Discard it: opctl tf discard {what}"));
         }
-        Standing::Discarded => lines.push(format!("Make a new one: opctl tf replan {name}{}", view.hint)),
+        PlanState::Discarded => lines.push(format!("Make a new one: opctl tf replan {name}{}", view.hint)),
         _ => {}
     }
     lines
@@ -255,8 +255,8 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(workspace: &TerraformWorkspace, kept: &'a KeptPlan, standing: &'a Standing, text: &'a str) -> Self {
-        let why = if let Standing::Void(why) = standing { Some(why.as_str()) } else { None };
+    fn of(workspace: &TerraformWorkspace, kept: &'a KeptPlan, standing: &'a PlanState, text: &'a str) -> Self {
+        let why = if let PlanState::Void(why) = standing { Some(why.as_str()) } else { None };
         let report = &kept.report;
         Self {
             workspace: workspace.name_any(),

@@ -10,7 +10,7 @@ use terraform_runner_operator::api::v1alpha1::{
 };
 
 use super::Which;
-use super::plan::{Standing, counts, standing_of};
+use super::plan::{PlanState, counts, standing_of};
 use super::workspaces::{
     View, Workspaces, ago, count, current, message, phase_words, printable, resources, since, size,
 };
@@ -164,12 +164,12 @@ fn plan_fact(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, 
     let counts = counts([plan.add, plan.change, plan.destroy], [plan.import, plan.moved, plan.forget], paint);
     let words = format!("{}, {counts}{made}: {}", plan.id, standing.words(paint));
     let below = match standing {
-        Standing::Waits => vec![
+        PlanState::Waits => vec![
             format!("read it      opctl tf plan show {name}{hint}"),
             format!("approve it   opctl tf approve {name} --plan {}{hint}", plan.id),
             format!("discard it   opctl tf discard {name} --plan {}{hint}", plan.id),
         ],
-        Standing::Discarded => vec![format!("make a new one   opctl tf replan {name}{hint}")],
+        PlanState::Discarded => vec![format!("make a new one   opctl tf replan {name}{hint}")],
         _ => Vec::new(),
     };
     Some(Fact { title: "Plan", words, below })

@@ -10,7 +10,7 @@ use terraform_runner_operator::store::lock::Holder;
 use terraform_runner_operator::store::places::Version;
 use terraform_runner_operator::store::plan::KeptPlan;
 
-use super::plan::{Standing, coloured, head, nothing_kept, standing, standing_of};
+use super::plan::{PlanState, coloured, head, nothing_kept, standing, standing_of};
 use super::workspaces::View;
 use super::{list, outputs, show, state, unlock, verbs};
 use crate::output::Paint;
@@ -113,7 +113,7 @@ fn a_run_under_way_a_lock_and_a_changed_spec_are_told() {
 fn what_a_plan_forgets_imports_and_moves_is_shown_beside_its_counts() {
     let mut kept = kept();
     (kept.report.forget, kept.report.import, kept.report.moved) = (2, 1, 1);
-    let lines = head(&network(Some(AWAITING)), &kept, &Standing::Waits, &view());
+    let lines = head(&network(Some(AWAITING)), &kept, &PlanState::Waits, &view());
     assert!(lines[1].starts_with("+2 ~0 -1, 1 to import, 1 to move, 2 to forget, made "), "{lines:?}");
     let mut workspace = network(Some(AWAITING));
     plan(&mut workspace).forget = 2;
@@ -216,7 +216,7 @@ fn a_plan_waits_until_something_makes_it_void() {
     run(&mut workspace, Action::Plan, "ccc", None);
     assert_eq!(of(&workspace).to_string(), "void: the inputs changed, Job tf-network-1a2b3c4d-3 plans anew");
     run(&mut workspace, Action::Check, "aaa", None);
-    assert_eq!(of(&workspace), Standing::Waits, "a comparison leaves it alone");
+    assert_eq!(of(&workspace), PlanState::Waits, "a comparison leaves it alone");
     run(&mut workspace, Action::Apply, "bbb", Some("4f2a9c81d0e3"));
     assert_eq!(of(&workspace).to_string(), "approved, Job tf-network-1a2b3c4d-3 applies it");
     workspace.status.as_mut().unwrap().run.as_mut().unwrap().outcome = Some(Outcome::Stale);

@@ -12,7 +12,7 @@ use terraform_runner_operator::api::v1alpha1::{
 };
 
 use super::Which;
-use super::plan::{Standing, standing_of};
+use super::plan::{PlanState, standing_of};
 use super::workspaces::{Workspaces, current, message, reason, under_way};
 use crate::objects::Patience;
 use crate::output;
@@ -163,22 +163,22 @@ pub(super) fn waiting<'a>(workspace: &'a TerraformWorkspace, wanted: Option<&str
         );
     }
     match standing_of(workspace, plan) {
-        Standing::Waits | Standing::Approved => Ok(plan),
-        Standing::Discarded => {
+        PlanState::Waits | PlanState::Approved => Ok(plan),
+        PlanState::Discarded => {
             bail!(
                 "Plan {id} of TerraformWorkspace {name} was discarded: ask for a new one with opctl tf replan {name}."
             )
         }
-        Standing::Applies { job } => {
+        PlanState::Applies { job } => {
             bail!("Plan {id} of TerraformWorkspace {name} is being applied by Job {job}: {look}.")
         }
-        Standing::Applied => {
+        PlanState::Applied => {
             bail!("TerraformWorkspace {name} has no plan that waits: {id} was applied already; {look}.")
         }
-        Standing::Spent(outcome) => {
+        PlanState::Spent(outcome) => {
             bail!("TerraformWorkspace {name} has no plan that waits: the run of {id} ended as {outcome:?}; {look}.")
         }
-        Standing::Void(why) => bail!("Plan {id} of TerraformWorkspace {name} is void, {why}: wait for a new one."),
+        PlanState::Void(why) => bail!("Plan {id} of TerraformWorkspace {name} is void, {why}: wait for a new one."),
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Flags {
 /// What came of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(super) enum CheckResult {
     Pass,
     Fail,
     /// The order differs from the graph, or cannot be told, and that is nobody's fault.
@@ -39,7 +39,7 @@ pub(super) enum Verdict {
 /// One check and its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
-    verdict: Verdict,
+    verdict: CheckResult,
     /// What was checked: `spec`, `wave`, `order` or `probe`.
     kind: &'static str,
     wave: String,
@@ -57,7 +57,7 @@ pub(super) async fn verify(plans: &Plans, flags: &Flags) -> anyhow::Result<ExitC
     let plan = plans.choose(flags.which.name.as_deref()).await?;
     let mut checks = recorded(&plan);
     checks.extend(answers(&plan).await);
-    let passed = checks.iter().all(|check| check.verdict != Verdict::Fail);
+    let passed = checks.iter().all(|check| check.verdict != CheckResult::Fail);
     match flags.output.output {
         Format::Json => output::print_json(&Report { name: plan.name_any(), passed, checks: &checks })?,
         Format::Text => output::print_lines(&text(&plan, &checks, Paint::detect(&stdout())))?,
@@ -69,23 +69,23 @@ pub(super) fn text(plan: &WavePlan, checks: &[Check], paint: Paint) -> Vec<Strin
     let mut lines = Vec::new();
     for check in checks {
         let symbol = match check.verdict {
-            Verdict::Pass => paint.good("✔"),
-            Verdict::Fail => paint.bad("✘"),
-            Verdict::Excused => paint.odd("~"),
+            CheckResult::Pass => paint.good("✔"),
+            CheckResult::Fail => paint.bad("✘"),
+            CheckResult::Excused => paint.odd("~"),
         };
         lines.push(format!("{symbol} {}", check.message));
     }
-    let count = |verdict: Verdict| checks.iter().filter(|check| check.verdict == verdict).count();
-    let failed = match count(Verdict::Fail) {
+    let count = |verdict: CheckResult| checks.iter().filter(|check| check.verdict == verdict).count();
+    let failed = match count(CheckResult::Fail) {
         0 => paint.good("0 failed"),
         some => paint.bad(format!("{some} failed")),
     };
-    let excused = match count(Verdict::Excused) {
+    let excused = match count(CheckResult::Excused) {
         0 => String::new(),
         some => format!(", {some} excused"),
     };
     lines.push(String::new());
-    lines.push(format!("{}: {} passed{excused}, {failed}", plan.name_any(), count(Verdict::Pass)));
+    lines.push(format!("{}: {} passed{excused}, {failed}", plan.name_any(), count(CheckResult::Pass)));
     lines
 }
 
@@ -97,7 +97,7 @@ pub(super) fn recorded(plan: &WavePlan) -> Vec<Check> {
             None => "The operator has not looked at this plan yet: is wave-orchestrator running?",
             Some(_) => "The spec has changed, and the operator has not looked at the change yet: try again.",
         };
-        return vec![check(Verdict::Fail, "spec", "", message.to_owned())];
+        return vec![check(CheckResult::Fail, "spec", "", message.to_owned())];
     }
     let picture = Picture::of(plan, Timestamp::now());
     let rollout = plan.status.as_ref().and_then(|status| status.rollout.as_ref());
@@ -106,7 +106,7 @@ pub(super) fn recorded(plan: &WavePlan) -> Vec<Check> {
     for &number in &picture.graph.order {
         let (wave, standing) = (picture.wave(number), &picture.standing[number]);
         if let Some(why) = picture.graph.broken.get(&number) {
-            checks.push(check(Verdict::Fail, "spec", &wave.name, format!("{}: {why}.", wave.name)));
+            checks.push(check(CheckResult::Fail, "spec", &wave.name, format!("{}: {why}.", wave.name)));
             continue;
         }
         let (verdict, words) = is_through(standing);
@@ -124,24 +124,24 @@ pub(super) fn recorded(plan: &WavePlan) -> Vec<Check> {
     checks
 }
 
-fn is_through(wave: &WaveStatus) -> (Verdict, String) {
+fn is_through(wave: &WaveStatus) -> (CheckResult, String) {
     match (wave.phase, wave.duration) {
-        (WavePhase::Ready, Some(took)) => (Verdict::Pass, format!("is ready, after {}", age(took.as_duration()))),
-        (WavePhase::Ready, None) => (Verdict::Pass, "is ready".to_owned()),
-        (WavePhase::Skipped, _) => (Verdict::Excused, "was skipped".to_owned()),
+        (WavePhase::Ready, Some(took)) => (CheckResult::Pass, format!("is ready, after {}", age(took.as_duration()))),
+        (WavePhase::Ready, None) => (CheckResult::Pass, "is ready".to_owned()),
+        (WavePhase::Skipped, _) => (CheckResult::Excused, "was skipped".to_owned()),
         (phase, _) => {
             let why = match (wave.not_ready.first(), wave.waiting_for.as_slice()) {
                 (Some(lack), _) => format!(": {}", lack.message),
                 (None, []) => String::new(),
                 (None, names) => format!(": {} {}", waiting_words(phase), names.join(", ")),
             };
-            (Verdict::Fail, format!("is {phase}, not Ready{why}"))
+            (CheckResult::Fail, format!("is {phase}, not Ready{why}"))
         }
     }
 }
 
 /// Whether a wave that has started did so after one that it depends on was ready.
-fn in_order(late: &WaveStatus, first: &WaveStatus, counts: bool, goes_on: bool) -> (Verdict, String) {
+fn in_order(late: &WaveStatus, first: &WaveStatus, counts: bool, goes_on: bool) -> (CheckResult, String) {
     let (late_name, first_name) = (&late.name, &first.name);
     let started = late.begun_at.or(late.started_at).unwrap_or_default();
     if let Some(ready) = first.ready_at.filter(|ready| *ready <= started) {
@@ -149,7 +149,7 @@ fn in_order(late: &WaveStatus, first: &WaveStatus, counts: bool, goes_on: bool) 
             gap if gap < Span::from_secs(1) => "right".to_owned(),
             gap => age(gap.as_duration()),
         };
-        return (Verdict::Pass, format!("{late_name} started {gap} after {first_name} was ready"));
+        return (CheckResult::Pass, format!("{late_name} started {gap} after {first_name} was ready"));
     }
     let before = match first.ready_at {
         Some(ready) => {
@@ -175,9 +175,9 @@ fn in_order(late: &WaveStatus, first: &WaveStatus, counts: bool, goes_on: bool) 
     } else if started_since {
         "that has started since, and may have been ready before"
     } else {
-        return (Verdict::Fail, before);
+        return (CheckResult::Fail, before);
     };
-    (Verdict::Excused, format!("{before}: {excuse}"))
+    (CheckResult::Excused, format!("{before}: {excuse}"))
 }
 
 /// Asks every probe of a plan once, from here.
@@ -186,8 +186,8 @@ async fn answers(plan: &WavePlan) -> Vec<Check> {
     let asked = all.map(|(wave, probe)| async move {
         let address = probes::address(probe);
         let (verdict, message) = match probes::ask(probe).await {
-            Ok(()) => (Verdict::Pass, format!("{}: {address} answers", wave.name)),
-            Err(why) => (Verdict::Fail, format!("{}: {address}: {why}", wave.name)),
+            Ok(()) => (CheckResult::Pass, format!("{}: {address} answers", wave.name)),
+            Err(why) => (CheckResult::Fail, format!("{}: {address}: {why}", wave.name)),
         };
         Check { verdict, kind: "probe", wave: wave.name.clone(), message }
     });

@@ -9,12 +9,12 @@
 //! A run is published before its Job is made, and its inputs are kept before it is published: a crash between any two
 //! writes finds what it needs to go on.
 
-mod ended;
+mod cleanup;
+mod next_run;
 mod obstacles;
 mod publish;
+mod run_result;
 mod teardown;
-mod tidy;
-mod want;
 
 use jiff::Timestamp;
 use opcore::act::{Refusal, RefusalReason};
@@ -27,9 +27,9 @@ use crate::observe::Observed;
 use crate::render::{self, Settings};
 use crate::run::names::Names;
 use crate::slots::Class;
+use next_run::{Assessment, NextRun, NextStep};
 use obstacles::Obstacle;
 pub use teardown::tear_down;
-use want::{Standing, Want, Wish};
 
 /// What a decision claims: a turn to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,59 +71,59 @@ pub fn keep_applied(
     now: Timestamp,
 ) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
-    let notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now);
+    let notes: Vec<Note> = run_result::take_in(workspace, seen, &mut status, now);
     let has_ended = |status: Option<&TerraformWorkspaceStatus>| status?.run.as_ref().map(Run::is_over);
     let just_ended = has_ended(workspace.status.as_ref()) == Some(false) && has_ended(Some(&status)) == Some(true);
-    want::heed(workspace, &mut status);
-    want::forget(workspace, seen, &mut status);
+    next_run::heed(workspace, &mut status);
+    next_run::forget(workspace, seen, &mut status);
     let mut writes = Writes::new();
     drop_unbegun(workspace, seen, &mut status, now);
     let mut queued = false;
-    let mut standing = match want::want(workspace, seen, &status, now) {
-        Want::Nothing(standing) => {
+    let mut assessment = match next_run::want(workspace, seen, &status, now) {
+        NextStep::Nothing(assessment) => {
             writes = make_job(workspace, seen, &status, settings);
-            let start_by = want::start_by(seen, &status, settings.start_within);
+            let start_by = next_run::start_by(seen, &status, settings.start_within);
             let is_late = start_by.is_some_and(|at| at <= now);
             // One that was given up may have started since.
             let given_up_before = status.run.as_ref().is_some_and(|run| run.given_up);
             if is_late || given_up_before || is_outdated(workspace, seen, &status) {
                 writes.together(given_up(workspace, seen, &mut status, is_late, now));
             }
-            let next = [standing.next, start_by.filter(|_| !is_late)].into_iter().flatten().min();
-            standing.until(next)
+            let next = [assessment.next, start_by.filter(|_| !is_late)].into_iter().flatten().min();
+            assessment.until(next)
         }
         // What came of a run is published before anything is written for the next: that write may fail.
-        Want::Run(wish) if just_ended => Standing::next(&wish),
-        Want::Run(wish) => {
-            if let Some(obstacle) = obstacles::obstacle(workspace, seen, &wish, now) {
+        NextStep::Run(next_run) if just_ended => Assessment::next(&next_run),
+        NextStep::Run(next_run) => {
+            if let Some(obstacle) = obstacles::obstacle(workspace, seen, &next_run, now) {
                 queued = obstacle.queued;
                 stopped(obstacle, &mut status, &mut writes)
             } else {
-                begin(workspace, seen, &wish, &mut status, &mut writes, now);
+                begin(workspace, seen, &next_run, &mut status, &mut writes, now);
                 // What is compared is ready.
-                if wish.action == Action::Check { want::ready(&status) } else { Standing::running(&status) }
+                if next_run.action == Action::Check { next_run::ready(&status) } else { Assessment::running(&status) }
             }
         }
     };
-    writes.together(tidy::leftovers(workspace, seen, &status));
+    writes.together(cleanup::leftovers(workspace, seen, &status));
     let new_key = seen.key.as_ref().filter(|key| !key.is_kept);
     writes.together(new_key.and_then(|key| Write::apply(&render::key_secret(workspace, &key.value)).ok()));
-    match tidy::outputs(workspace, seen, &mut status) {
+    match cleanup::outputs(workspace, seen, &mut status) {
         // Last: whoever owns a Secret of that name keeps nothing else from being done.
         Ok(outputs) => {
             writes.together(outputs);
         }
-        Err(why) if standing.phase == WorkspacePhase::Ready => {
+        Err(why) if assessment.phase == WorkspacePhase::Ready => {
             let summary = Summary::stalled("OutputsTooLarge", why);
-            standing = Standing::new(WorkspacePhase::Failed, summary).until(standing.next);
+            assessment = Assessment::new(WorkspacePhase::Failed, summary).until(assessment.next);
         }
         Err(_) => {}
     }
-    if let Some(diagnostic) = &standing.diagnostic {
+    if let Some(diagnostic) = &assessment.diagnostic {
         status.diagnostics.insert(0, diagnostic.clone());
     }
-    publish::describe(workspace, &standing, &mut status, now);
-    let (claims, next) = (Turn::of(workspace, &status, queued), standing.next.map_or(Next::OnEvent, Next::At));
+    publish::describe(workspace, &assessment, &mut status, now);
+    let (claims, next) = (Turn::of(workspace, &status, queued), assessment.next.map_or(Next::OnEvent, Next::At));
     Decision { writes, status, notes, next, claims, release: false }
 }
 
@@ -131,14 +131,14 @@ pub fn keep_applied(
 fn begin(
     workspace: &TerraformWorkspace,
     seen: &Observed,
-    wish: &Wish,
+    next_run: &NextRun,
     status: &mut TerraformWorkspaceStatus,
     writes: &mut Writes,
     now: Timestamp,
 ) {
-    let inputs = seen.inputs.as_ref().ok().filter(|inputs| inputs.hash == wish.inputs);
+    let inputs = seen.inputs.as_ref().ok().filter(|inputs| inputs.hash == next_run.inputs);
     if let Some(inputs) = inputs
-        && seen.kept_inputs(&render::names(workspace), &wish.inputs).is_none()
+        && seen.kept_inputs(&render::names(workspace), &next_run.inputs).is_none()
     {
         let secrets = render::input_secrets(workspace, inputs);
         writes.together(secrets.iter().filter_map(|secret| Write::apply(secret).ok()));
@@ -148,25 +148,28 @@ fn begin(
     writes.together(render::rights(workspace, places(workspace, seen), adopts.as_deref()));
     let last = status.run.as_ref();
     let number = last.map_or(1, |run| run.number + 1);
-    if wish.action == Action::Destroy && last.is_none_or(|run| run.action != Action::Destroy) {
+    if next_run.action == Action::Destroy && last.is_none_or(|run| run.action != Action::Destroy) {
         // What failed before says nothing of how a destroy goes.
         status.failures = 0;
     }
-    let asked = want::is_asked_anew(workspace, status);
-    let anew = asked || want::is_repeated_anew(status, &wish.inputs);
-    let upgrade = wish.makes_a_plan() && want::upgrades(workspace, status, &wish.inputs);
-    let repeats = !asked && want::repeats_failure(status, &wish.inputs);
+    let asked = next_run::is_asked_anew(workspace, status);
+    let anew = asked || next_run::is_repeated_anew(status, &next_run.inputs);
+    let upgrade = next_run.makes_a_plan() && next_run::upgrades(workspace, status, &next_run.inputs);
+    let repeats = !asked && next_run::repeats_failure(status, &next_run.inputs);
     status.run = Some(Run {
         number,
         job: render::names(workspace).job(number),
-        action: wish.action,
-        inputs: wish.inputs.clone(),
-        plan: wish.plan.clone(),
+        action: next_run.action,
+        inputs: next_run.inputs.clone(),
+        plan: next_run.plan.clone(),
         backend: inputs.map(|inputs| inputs.backend.clone()),
         adopts,
         anew,
         // An approved plan was made with what there was, and Terraform compares.
-        expects_state: status.last_applied.is_some() && status.begun_inputs.is_some() && wish.plan.is_none() && !anew,
+        expects_state: status.last_applied.is_some()
+            && status.begun_inputs.is_some()
+            && next_run.plan.is_none()
+            && !anew,
         upgrade,
         repeats,
         lasting: false,
@@ -179,18 +182,18 @@ fn begin(
         finished_at: None,
         outcome: None,
     });
-    if wish.action == Action::Apply {
-        status.begun_inputs = Some(wish.inputs.clone());
+    if next_run.action == Action::Apply {
+        status.begun_inputs = Some(next_run.inputs.clone());
         status.begun_backend = inputs.map(|inputs| inputs.backend.clone());
     }
-    if let Some(plan) = status.plan.as_mut().filter(|_| wish.makes_a_plan()) {
+    if let Some(plan) = status.plan.as_mut().filter(|_| next_run.makes_a_plan()) {
         // Another one takes its place.
         plan.needs_approval = false;
     }
     (status.retry_at, status.lock) = (None, None);
-    status.handled.replan = want::replan(workspace).map(str::to_owned);
-    if wish.makes_a_plan() {
-        status.handled.upgrade = want::upgrade(workspace).map(str::to_owned);
+    status.handled.replan = next_run::replan(workspace).map(str::to_owned);
+    if next_run.makes_a_plan() {
+        status.handled.upgrade = next_run::upgrade(workspace).map(str::to_owned);
     }
 }
 
@@ -210,10 +213,10 @@ fn drop_unbegun(
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) {
-    let unwanted = is_outdated(workspace, seen, status) || want::suspended(workspace).is_some();
+    let unwanted = is_outdated(workspace, seen, status) || next_run::suspended(workspace).is_some();
     let unbegun = |run: &&Run| !run.is_over() && run.job_uid.is_none() && seen.job(&run.job).is_none();
     if let Some(run) = status.run.as_ref().filter(unbegun).filter(|_| unwanted).cloned() {
-        ended::never_made(run, status, now);
+        run_result::never_made(run, status, now);
     }
 }
 
@@ -232,8 +235,8 @@ fn given_up(
     let run = status.run.as_mut().filter(|run| !run.is_over())?;
     let job = seen.job(&run.job).filter(|job| job.ended.is_none() && !job.deleting)?;
     let published = workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| run.given_up);
-    run.given_up = is_late || want::does_not_start(&seen.pod, now);
-    (published && run.given_up).then(|| tidy::delete(job.target.clone()))
+    run.given_up = is_late || next_run::does_not_start(&seen.pod, now);
+    (published && run.given_up).then(|| cleanup::delete(job.target.clone()))
 }
 
 /// The Job of a run that is published was refused: the run is over before it began, and whoever waits has its turn.
@@ -245,7 +248,7 @@ pub(crate) fn refused(status: &mut TerraformWorkspaceStatus, refusal: &Refusal, 
         let outcome = if is_destroy { Outcome::Interrupted } else { Outcome::Failed };
         // The same template is refused each time.
         let run = Run { lasting: !is_destroy && refusal.reason == RefusalReason::Invalid, ..run };
-        ended::not_begun(run, refusal.message.clone(), outcome, status, whole_milliseconds(now));
+        run_result::not_begun(run, refusal.message.clone(), outcome, status, whole_milliseconds(now));
     }
 }
 
@@ -283,13 +286,13 @@ fn places(workspace: &TerraformWorkspace, seen: &Observed) -> usize {
 }
 
 /// Something stands in the way of a run.
-fn stopped(obstacle: Obstacle, status: &mut TerraformWorkspaceStatus, writes: &mut Writes) -> Standing {
+fn stopped(obstacle: Obstacle, status: &mut TerraformWorkspaceStatus, writes: &mut Writes) -> Assessment {
     status.lock = obstacle.lock;
     if let Some(request) = obstacle.unlocked {
         status.handled.unlock = Some(request);
     }
     writes.together(obstacle.write);
-    obstacle.standing
+    obstacle.assessment
 }
 
 #[cfg(test)]

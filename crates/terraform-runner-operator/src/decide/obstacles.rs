@@ -5,14 +5,14 @@ use opcore::Write;
 use opcore::conditions::Summary;
 use opcore::writes::{Delete, Dependants};
 
-use super::want::{Standing, Wish, annotation};
+use super::next_run::{Assessment, NextRun, annotation};
 use crate::api::v1alpha1::{Action, LockStatus, TerraformWorkspace, UNLOCK_ANNOTATION, WorkspacePhase};
 use crate::observe::{LockSeen, Observed};
 
 /// Something that stands in the way of a run.
 pub(super) struct Obstacle {
     /// What is told of it.
-    pub standing: Standing,
+    pub assessment: Assessment,
     /// Who holds the lock, if that is it.
     pub lock: Option<LockStatus>,
     /// The request by which the lock is taken away.
@@ -24,8 +24,8 @@ pub(super) struct Obstacle {
 }
 
 impl Obstacle {
-    fn new(standing: Standing) -> Self {
-        Self { standing, lock: None, unlocked: None, write: None, queued: false }
+    fn new(assessment: Assessment) -> Self {
+        Self { assessment, lock: None, unlocked: None, write: None, queued: false }
     }
 }
 
@@ -33,15 +33,15 @@ impl Obstacle {
 pub(super) fn obstacle(
     workspace: &TerraformWorkspace,
     seen: &Observed,
-    wish: &Wish,
+    next_run: &NextRun,
     now: Timestamp,
 ) -> Option<Obstacle> {
     // What is applied stays ready, and can be compared and destroyed, whatever becomes of what it depends on.
-    if !seen.waits_for.is_empty() && matches!(wish.action, Action::Plan | Action::Apply) {
-        return Some(Obstacle::new(Standing::waiting(seen)));
+    if !seen.waits_for.is_empty() && matches!(next_run.action, Action::Plan | Action::Apply) {
+        return Some(Obstacle::new(Assessment::waiting(seen)));
     }
     // A comparison takes no lock.
-    if let Some(lock) = seen.lock.as_ref().filter(|_| wish.action != Action::Check) {
+    if let Some(lock) = seen.lock.as_ref().filter(|_| next_run.action != Action::Check) {
         return Some(locked(workspace, lock, now));
     }
     (!seen.turn).then(|| {
@@ -49,7 +49,7 @@ pub(super) fn obstacle(
             "WaitingForTurn",
             "As many runs as may are under way, in all namespaces or in this one; this one is queued.",
         );
-        Obstacle { queued: true, ..Obstacle::new(Standing::new(WorkspacePhase::Pending, summary)) }
+        Obstacle { queued: true, ..Obstacle::new(Assessment::new(WorkspacePhase::Pending, summary)) }
     })
 }
 
@@ -78,7 +78,7 @@ fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Ob
         format!("{} held the lock of the state and is gone: it is taken away.", lock.holder)
     };
     Obstacle {
-        standing: Standing::new(WorkspacePhase::Pending, Summary::reconciling("StateLocked", message))
+        assessment: Assessment::new(WorkspacePhase::Pending, Summary::reconciling("StateLocked", message))
             .until(lock.expires_at.filter(|at| *at > now)),
         lock: Some(LockStatus { holder: lock.holder.clone(), since: lock.since }),
         unlocked: request.filter(|_| asked).map(str::to_owned),

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use opcore::conditions::{self, New, shortened};
 
-use super::want::{self, Standing};
+use super::next_run::{self, Assessment};
 use crate::api::v1alpha1::{DriftStatus, TerraformWorkspace, TerraformWorkspaceStatus};
 
 /// Whether reality was found to differ from the state.
@@ -15,13 +15,13 @@ const CHECKS_FAILED: &str = "ChecksFailed";
 /// Fills in phase and conditions.
 pub(super) fn describe(
     workspace: &TerraformWorkspace,
-    standing: &Standing,
+    assessment: &Assessment,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) {
     let generation = workspace.metadata.generation;
-    status.phase = standing.phase;
-    standing.summary.write(status, generation, now);
+    status.phase = assessment.phase;
+    assessment.summary.write(status, generation, now);
     match &status.drift {
         // A comparison that failed does not say that nothing differs any more.
         Some(drift) if drift.summary == DriftStatus::UNKNOWN => {}
@@ -36,7 +36,7 @@ pub(super) fn describe(
     if status.failed_checks.is_empty() {
         conditions::remove(&mut status.conditions, CHECKS_FAILED);
     } else {
-        let words: Vec<String> = status.failed_checks.iter().map(want::words).collect();
+        let words: Vec<String> = status.failed_checks.iter().map(next_run::words).collect();
         let message = shortened(&words.join(" "), 1000);
         let new = New { kind: CHECKS_FAILED, status: "True", reason: "AssertionFailed", message: &message };
         conditions::set(&mut status.conditions, new, generation, now);

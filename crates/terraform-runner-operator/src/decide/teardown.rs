@@ -9,9 +9,9 @@ use opcore::operator::Note;
 use opcore::writes::Target;
 use opcore::{Decision, Next, Write, Writes};
 
+use super::next_run::{self, Assessment, NextRun};
 use super::obstacles;
-use super::want::{self, Standing, Wish};
-use super::{Turn, begin, ended, given_up, is_of_older_spec, make_job, stopped, tidy};
+use super::{Turn, begin, cleanup, given_up, is_of_older_spec, make_job, run_result, stopped};
 use crate::api::v1alpha1::{
     Action, DeletionPolicy, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
@@ -40,7 +40,7 @@ pub fn tear_down(
     now: Timestamp,
 ) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
-    let mut notes: Vec<Note> = ended::take_in(workspace, seen, &mut status, now);
+    let mut notes: Vec<Note> = run_result::take_in(workspace, seen, &mut status, now);
     let scene = Scene { workspace, seen, status: status.clone(), now };
     let steps =
         [step(DEPENDANTS), step(RUNS).after([DEPENDANTS]), step(DESTROY).after([RUNS]), step(RECORDS).after([DESTROY])];
@@ -49,20 +49,20 @@ pub fn tear_down(
         finalizer::pass(workspace, status, steps, |step| scene.see(step), now);
     let Decision { mut status, .. } = decision;
     let (mut writes, mut queued) = (Writes::new(), false);
-    let mut obstacle: Option<Standing> = None;
+    let mut obstacle: Option<Assessment> = None;
     let mut starts_by = None;
     if progress.acts(RUNS) {
         writes.together(scene.cancelled());
         writes.together(given_up(workspace, seen, &mut status, false, now));
     }
     if progress.acts(DESTROY) {
-        match scene.wish() {
-            Some(wish) => match obstacles::obstacle(workspace, seen, &wish, now) {
+        match scene.next_run() {
+            Some(next_run) => match obstacles::obstacle(workspace, seen, &next_run, now) {
                 Some(found) => {
                     queued = found.queued;
                     obstacle = Some(stopped(found, &mut status, &mut writes));
                 }
-                None => begin(workspace, seen, &wish, &mut status, &mut writes, now),
+                None => begin(workspace, seen, &next_run, &mut status, &mut writes, now),
             },
             None if scene.is_idle() || !scene.retains() => writes = make_job(workspace, seen, &status, settings),
             None => {
@@ -72,27 +72,32 @@ pub fn tear_down(
         if let Some(run) = status.run.clone().filter(|run| obstacle.is_none() && !run.is_over()) {
             // The run may have been published long before there was anyone to make its Job.
             let in_time = seen.job(&run.job).and_then(|job| job.made_at).is_none_or(|at| STARTS_WITHIN.after(at) > now);
-            starts_by = want::start_by(seen, &status, settings.start_within);
+            starts_by = next_run::start_by(seen, &status, settings.start_within);
             let is_late = starts_by.is_some_and(|at| at <= now);
             let stuck = is_late
                 || run.given_up
                 || is_of_older_spec(workspace, &run)
                 || (cannot_start(workspace, &run, now) && !in_time);
             writes.together(stuck.then(|| given_up(workspace, seen, &mut status, is_late, now)).flatten());
-            obstacle = Some(want::with_pod(Standing::running(&status), &run, seen, now));
+            obstacle = Some(next_run::with_pod(Assessment::running(&status), &run, seen, now));
         }
     }
     if progress.acts(RECORDS) {
-        writes.together(scene.records().into_iter().cloned().map(tidy::delete));
+        writes.together(scene.records().into_iter().cloned().map(cleanup::delete));
     } else {
-        writes.together(tidy::leftovers(workspace, seen, &status));
+        writes.together(cleanup::leftovers(workspace, seen, &status));
     }
     notes.extend(decision.notes);
-    notes.extend(scene.farewell(&progress));
+    notes.extend(scene.last_note(&progress));
     describe(workspace, &scene, &progress, obstacle.as_ref(), &mut status, now);
     let starts_by = starts_by.filter(|at| *at > now);
-    let times =
-        [progress.next, obstacle.and_then(|standing| standing.next), scene.retry_at(), scene.starts_by(), starts_by];
+    let times = [
+        progress.next,
+        obstacle.and_then(|assessment| assessment.next),
+        scene.retry_at(),
+        scene.starts_by(),
+        starts_by,
+    ];
     let next = times.into_iter().flatten().min().map_or(Next::OnEvent, Next::At);
     let claims = Turn::of(workspace, &status, queued);
     Decision { writes, status, notes, next, claims, release: decision.release }
@@ -101,7 +106,7 @@ pub fn tear_down(
 /// Whether a workspace that is being deleted has no use for what such a run would do, had it not begun.
 pub(super) fn is_unwanted(workspace: &TerraformWorkspace, action: Action) -> bool {
     let retains = workspace.spec.deletion_policy == DeletionPolicy::Retain;
-    action != Action::Destroy || retains || want::suspended(workspace).is_some()
+    action != Action::Destroy || retains || next_run::suspended(workspace).is_some()
 }
 
 /// Whether a destroy that `Force` asks for has had the time to start. If its pod has not, it cannot be done.
@@ -114,17 +119,17 @@ fn describe(
     workspace: &TerraformWorkspace,
     scene: &Scene<'_>,
     progress: &Progress,
-    obstacle: Option<&Standing>,
+    obstacle: Option<&Assessment>,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) {
     status.phase = WorkspacePhase::Deleting;
     let failed = status.failures > 0 && progress.acts(DESTROY) && status.run.as_ref().is_some_and(Run::is_over);
     let summary = match (obstacle, scene.hindrance()) {
-        (Some(standing), _) => standing.summary.clone(),
+        (Some(assessment), _) => assessment.summary.clone(),
         (None, Some(hindrance)) if progress.acts(DESTROY) => Summary::stalled("DestroyBlocked", hindrance),
         _ if failed => {
-            let told = want::failure(status).summary;
+            let told = next_run::failure(status).summary;
             Summary::stalled("DestroyFailed", told.message)
         }
         _ => {
@@ -189,7 +194,7 @@ impl Scene<'_> {
             DeletionPolicy::Retain => self.is_idle(),
             DeletionPolicy::Destroy => false,
             DeletionPolicy::Force => {
-                let suspended = want::suspended(self.workspace).is_some();
+                let suspended = next_run::suspended(self.workspace).is_some();
                 self.is_idle() && (self.cannot_be_destroyed() || (self.hindrance().is_some() && !suspended))
             }
         }
@@ -240,10 +245,10 @@ impl Scene<'_> {
         if self.is_managed() && !self.seen.has_state(&names) {
             return Some(format!("An apply began, but there is no state: what it made is not known. {way_out}"));
         }
-        want::suspended(self.workspace).map(|why| format!("Nothing is destroyed: {why}."))
+        next_run::suspended(self.workspace).map(|why| format!("Nothing is destroyed: {why}."))
     }
 
-    fn wish(&self) -> Option<Wish> {
+    fn next_run(&self) -> Option<NextRun> {
         let published = self.workspace.status.as_ref().and_then(|status| status.teardown.as_ref());
         let running = published.and_then(|record| record.step(DESTROY));
         let may_begin = running.is_some_and(|step| step.phase == finalizer::StepPhase::Running);
@@ -257,7 +262,7 @@ impl Scene<'_> {
         {
             return None;
         }
-        Some(Wish { action: Action::Destroy, inputs: self.status.begun_inputs.clone()?, plan: None })
+        Some(NextRun { action: Action::Destroy, inputs: self.status.begun_inputs.clone()?, plan: None })
     }
 
     /// When a destroy that failed is tried again.
@@ -286,7 +291,7 @@ impl Scene<'_> {
         };
         let run = self.status.run.as_ref().filter(|run| unwanted(run.action));
         let job = run.and_then(|run| self.seen.job(&run.job)).filter(|job| job.ended.is_none() && !job.deleting);
-        job.map(|job| tidy::delete(job.target.clone())).into_iter().collect()
+        job.map(|job| cleanup::delete(job.target.clone())).into_iter().collect()
     }
 
     /// What is kept of the workspace and goes with it: all of it, unless something that it made is left.
@@ -306,7 +311,7 @@ impl Scene<'_> {
     }
 
     /// The workspace itself will soon be gone; an Event outlives it.
-    fn farewell(&self, progress: &Progress) -> Option<Note> {
+    fn last_note(&self, progress: &Progress) -> Option<Note> {
         if progress.state != TeardownState::Released || self.is_destroyed() {
             return None;
         }

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::redact::Redactor;
-use super::stream::Heard;
+use super::stream::EngineOutput;
 use crate::run::order::reserved_env;
 
 /// How long the last words of a process that is gone may take.
@@ -69,7 +69,7 @@ pub struct Ended {
     /// Why it was asked to stop, if it was.
     pub cause: Option<Cause>,
     /// What was understood.
-    pub heard: Heard,
+    pub heard: EngineOutput,
     /// What was kept.
     pub kept: Vec<u8>,
     /// The last bare lines of what it printed.
@@ -160,7 +160,7 @@ impl Engine {
 
 #[derive(Default)]
 struct Said {
-    heard: Heard,
+    heard: EngineOutput,
     kept: Vec<u8>,
     tail: Vec<String>,
 }

@@ -11,9 +11,9 @@
 //! | the state, the lock and everything that is kept | [`serve`], [`wire`] |
 
 pub mod engine;
+pub mod execute;
 pub mod hcl;
 pub mod layout;
-pub mod play;
 pub mod providers;
 pub mod redact;
 pub mod serve;
@@ -73,7 +73,7 @@ pub fn main(cli: &Cli) -> ExitCode {
             println!("tf-runner {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run => in_runtime(play::run),
+        Command::Run => in_runtime(execute::run),
         Command::Serve => in_runtime(serve_here),
     };
     done.unwrap_or_else(|error| {

@@ -65,7 +65,7 @@ struct Server {
 }
 
 /// Why a request is not answered as the asker hoped.
-enum No {
+enum RequestError {
     Store(StoreError),
     /// Somebody else holds the lock.
     Locked(Value),
@@ -73,14 +73,14 @@ enum No {
     Bad(String),
 }
 
-impl From<StoreError> for No {
+impl From<StoreError> for RequestError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
 /// What a request is answered with: none is 204.
-type Answer = Result<Option<Bytes>, No>;
+type Answer = Result<Option<Bytes>, RequestError>;
 
 /// A client that leaves the patience to us.
 ///
@@ -166,13 +166,13 @@ impl Server {
         // It goes on when the asker goes away: what was begun is ended.
         let id = id.map(str::to_owned);
         let asked = tokio::spawn(async move { self.route(&head.method, head.uri.path(), id.as_deref(), body).await });
-        let answer = asked.await.unwrap_or_else(|error| Err(No::Bad(error.to_string())));
+        let answer = asked.await.unwrap_or_else(|error| Err(RequestError::Bad(error.to_string())));
         let (status, words) = match answer {
             Ok(Some(body)) => return response(StatusCode::OK, body),
             Ok(None) => return response(StatusCode::NO_CONTENT, Bytes::new()),
-            Err(No::Locked(holder)) => (StatusCode::LOCKED, holder.to_string()),
-            Err(No::Bad(words)) => (StatusCode::BAD_REQUEST, words),
-            Err(No::Store(error)) => (code(&error), error.to_string()),
+            Err(RequestError::Locked(holder)) => (StatusCode::LOCKED, holder.to_string()),
+            Err(RequestError::Bad(words)) => (StatusCode::BAD_REQUEST, words),
+            Err(RequestError::Store(error)) => (code(&error), error.to_string()),
         };
         tracing::warn!("{what}: {status}: {words}");
         response(status, words.into())
@@ -201,7 +201,7 @@ impl Server {
             ("POST", "/report") => {
                 let Filing { report, outputs } = parse(&body)?;
                 if report.run != self.order.run {
-                    return Err(No::Bad(format!("a report of {} is filed by its own pod", report.run)));
+                    return Err(RequestError::Bad(format!("a report of {} is filed by its own pod", report.run)));
                 }
                 // After it nothing more is noted: what is kept may be taken down as soon as it is there.
                 let _journal = self.journal.lock().await;
@@ -210,14 +210,14 @@ impl Server {
                 Ok(None)
             }
             ("POST", "/state") => {
-                let id = id.ok_or_else(|| No::Bad("a state is saved under a lock only".to_owned()))?;
+                let id = id.ok_or_else(|| RequestError::Bad("a state is saved under a lock only".to_owned()))?;
                 self.save(body, id).await
             }
             ("POST", "/rescue") => self.save_by_itself("rescue", body).await,
             ("POST", "/adopt") => self.adopt_state().await,
             ("LOCK", "/state") => self.lock(&parse(&body)?).await,
             ("UNLOCK", "/state") => self.unlock(&parse(&body)?).await,
-            _ => Err(No::Bad(format!("{method} {path} is not served"))),
+            _ => Err(RequestError::Bad(format!("{method} {path} is not served"))),
         }
     }
 
@@ -280,7 +280,7 @@ impl Server {
         let facts = state::facts(&body)?;
         let state = body.clone();
         let packed = tokio::task::spawn_blocking(move || pack(&body)).await;
-        let packed = packed.map_err(|error| No::Bad(error.to_string()))?;
+        let packed = packed.map_err(|error| RequestError::Bad(error.to_string()))?;
         let save = state::Save { packed: &packed, facts: &facts, run: &self.order.run, history: &self.order.history };
         patiently(|| async {
             // In this order: whoever saves after us must have taken the lock after we looked.
@@ -296,7 +296,7 @@ impl Server {
     /// Begins with a state that was there before, unless there is one of its own.
     async fn adopt_state(self: &Arc<Self>) -> Answer {
         let secret = self.order.adopts.as_deref();
-        let secret = secret.ok_or_else(|| No::Bad("there is no state to be adopted".to_owned()))?;
+        let secret = secret.ok_or_else(|| RequestError::Bad("there is no state to be adopted".to_owned()))?;
         if patiently(|| state::summary(&self.store)).await?.is_some() {
             return Ok(None);
         }
@@ -333,31 +333,32 @@ impl Server {
         Ok(Some(Bytes::new()))
     }
 
-    async fn take(self: &Arc<Self>, info: &Value) -> Result<(), No> {
+    async fn take(self: &Arc<Self>, info: &Value) -> Result<(), RequestError> {
         match patiently(|| lock::take(&self.store, &self.pod, info)).await? {
             Ok(()) => {
                 self.renew();
                 Ok(())
             }
-            Err(holder) => Err(No::Locked(holder.told())),
+            Err(holder) => Err(RequestError::Locked(holder.told())),
         }
     }
 
     async fn unlock(self: &Arc<Self>, info: &Value) -> Answer {
         self.adopt().await;
         let _turn = self.turn.lock().await;
-        let id = info["ID"].as_str().ok_or_else(|| No::Bad("the lock is given back by its id only".to_owned()))?;
+        let id =
+            info["ID"].as_str().ok_or_else(|| RequestError::Bad("the lock is given back by its id only".to_owned()))?;
         self.release(id).await?;
         Ok(Some(Bytes::new()))
     }
 
-    async fn release(&self, id: &str) -> Result<(), No> {
+    async fn release(&self, id: &str) -> Result<(), RequestError> {
         match patiently(|| lock::release(&self.store, &self.pod, id)).await? {
             Ok(()) => {
                 self.set_renewing(None);
                 Ok(())
             }
-            Err(holder) => Err(No::Locked(holder.told())),
+            Err(holder) => Err(RequestError::Locked(holder.told())),
         }
     }
 
@@ -416,11 +417,11 @@ fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
     response
 }
 
-fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, No> {
-    serde_json::from_slice(body).map_err(|error| No::Bad(format!("the request is not understood: {error}")))
+fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, RequestError> {
+    serde_json::from_slice(body).map_err(|error| RequestError::Bad(format!("the request is not understood: {error}")))
 }
 
 fn to_answer<T: Serialize>(what: Option<&T>) -> Answer {
-    let bytes = what.map(serde_json::to_vec).transpose().map_err(|error| No::Bad(error.to_string()))?;
+    let bytes = what.map(serde_json::to_vec).transpose().map_err(|error| RequestError::Bad(error.to_string()))?;
     Ok(bytes.map(Bytes::from))
 }

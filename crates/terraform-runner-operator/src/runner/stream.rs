@@ -20,7 +20,7 @@ const NOISE: [&str; 1] = ["Incomplete lock file information for providers"];
 
 /// What was heard.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct EngineOutput {
     /// What the program calls itself.
     pub engine: Option<String>,
     /// Resources that the plan changes.
@@ -79,7 +79,7 @@ struct Line {
     diagnostic: Value,
 }
 
-impl Heard {
+impl EngineOutput {
     /// Hears a line, and answers what a person should read of it.
     pub fn hear(&mut self, line: &str, redactor: &Redactor) -> String {
         let Ok(said) = serde_json::from_str::<Line>(line) else { return redactor.clean(line).into_owned() };
@@ -210,9 +210,9 @@ pub fn words(diagnostic: &Diagnostic) -> String {
 mod tests {
     use super::*;
 
-    fn hear(lines: &str, secret: &str) -> (Heard, Vec<String>) {
+    fn hear(lines: &str, secret: &str) -> (EngineOutput, Vec<String>) {
         let redactor = Redactor::new(&[secret.to_owned()]);
-        let mut heard = Heard::default();
+        let mut heard = EngineOutput::default();
         let said = lines.lines().map(|line| heard.hear(line, &redactor)).collect();
         (heard, said)
     }

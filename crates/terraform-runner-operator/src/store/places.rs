@@ -44,7 +44,7 @@ pub struct Facts {
 
 /// Whether a save may go ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SaveCheck {
     /// It may.
     Save,
     /// It has been saved; the answer was lost.
@@ -60,17 +60,17 @@ impl Index {
     }
 
     /// Whether this state may become the current version.
-    pub fn judge(&self, facts: &Facts, sha256: &str, run: &str) -> Verdict {
-        let Some(current) = self.current() else { return Verdict::Save };
+    pub fn judge(&self, facts: &Facts, sha256: &str, run: &str) -> SaveCheck {
+        let Some(current) = self.current() else { return SaveCheck::Save };
         if current.sums.sha256 == sha256 {
-            return Verdict::Saved;
+            return SaveCheck::Saved;
         }
         if facts.lineage != current.facts.lineage {
             return match current.facts.resources {
                 // One that was rescued before its first save has none, and Terraform gives it one with the next.
-                _ if current.facts.lineage.is_empty() => Verdict::Save,
-                Some(0) => Verdict::Save,
-                _ => Verdict::Refuse(format!(
+                _ if current.facts.lineage.is_empty() => SaveCheck::Save,
+                Some(0) => SaveCheck::Save,
+                _ => SaveCheck::Refuse(format!(
                     "the state that is kept has lineage {} and is not empty: a state of lineage {} may not take its place",
                     current.facts.lineage, facts.lineage
                 )),
@@ -80,12 +80,12 @@ impl Index {
         let behind =
             facts.serial < current.facts.serial || (facts.serial == current.facts.serial && current.run != run);
         if behind {
-            return Verdict::Refuse(format!(
+            return SaveCheck::Refuse(format!(
                 "the state that is kept has serial {}: one of serial {} may not take its place",
                 current.facts.serial, facts.serial
             ));
         }
-        Verdict::Save
+        SaveCheck::Save
     }
 
     /// A place that no kept version is in: there are more places than versions. One that holds nothing at all is better than
@@ -136,12 +136,12 @@ mod tests {
     fn an_older_state_does_not_take_the_place_of_a_newer_one() {
         let index = index(&[version(0, 5, "one")]);
         let of = |serial, lineage: &str| Facts { serial, lineage: lineage.to_owned(), resources: Some(3) };
-        assert!(matches!(index.judge(&of(4, "a"), "x", "one"), Verdict::Refuse(_)));
-        assert!(matches!(index.judge(&of(5, "a"), "x", "two"), Verdict::Refuse(_)));
-        assert!(matches!(index.judge(&of(9, "b"), "x", "two"), Verdict::Refuse(_)));
-        assert_eq!(index.judge(&of(6, "a"), "x", "two"), Verdict::Save);
-        assert_eq!(index.judge(&of(5, "a"), "x", "one"), Verdict::Save, "its last save may have gone unheard");
-        assert_eq!(index.judge(&of(5, "a"), "one/5", "one"), Verdict::Saved);
+        assert!(matches!(index.judge(&of(4, "a"), "x", "one"), SaveCheck::Refuse(_)));
+        assert!(matches!(index.judge(&of(5, "a"), "x", "two"), SaveCheck::Refuse(_)));
+        assert!(matches!(index.judge(&of(9, "b"), "x", "two"), SaveCheck::Refuse(_)));
+        assert_eq!(index.judge(&of(6, "a"), "x", "two"), SaveCheck::Save);
+        assert_eq!(index.judge(&of(5, "a"), "x", "one"), SaveCheck::Save, "its last save may have gone unheard");
+        assert_eq!(index.judge(&of(5, "a"), "one/5", "one"), SaveCheck::Saved);
     }
 
     #[test]
@@ -149,10 +149,10 @@ mod tests {
         let mut empty = version(0, 5, "one");
         empty.facts.resources = Some(0);
         let other = Facts { serial: 1, lineage: "b".to_owned(), resources: Some(3) };
-        assert_eq!(index(&[empty.clone()]).judge(&other, "x", "two"), Verdict::Save);
+        assert_eq!(index(&[empty.clone()]).judge(&other, "x", "two"), SaveCheck::Save);
         empty.facts.resources = None;
         assert!(
-            matches!(index(&[empty]).judge(&other, "x", "two"), Verdict::Refuse(_)),
+            matches!(index(&[empty]).judge(&other, "x", "two"), SaveCheck::Refuse(_)),
             "nobody can tell that it is empty"
         );
     }
@@ -162,8 +162,8 @@ mod tests {
         let mut rescued = version(0, 0, "one");
         rescued.facts.lineage.clear();
         let named = Facts { serial: 1, lineage: "a".to_owned(), resources: Some(3) };
-        assert_eq!(index(&[rescued.clone()]).judge(&named, "x", "two"), Verdict::Save);
-        assert!(matches!(index(&[version(0, 5, "one")]).judge(&rescued.facts, "x", "two"), Verdict::Refuse(_)));
+        assert_eq!(index(&[rescued.clone()]).judge(&named, "x", "two"), SaveCheck::Save);
+        assert!(matches!(index(&[version(0, 5, "one")]).judge(&rescued.facts, "x", "two"), SaveCheck::Refuse(_)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::pack::{CHUNK_BYTES, Packed, unpack};
-use super::places::{Facts, Index, Verdict, Version};
+use super::places::{Facts, Index, SaveCheck, Version};
 use super::{Store, StoreError, parsed, to_json, value};
 use crate::api::v1alpha1::History;
 use crate::run::names::STATE_CHUNKS;
@@ -231,9 +231,9 @@ pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreE
     let Aim { seen, place, versions } = aim;
     let Save { packed, facts, run, history } = save;
     match seen.index.judge(facts, &packed.sums.sha256, run) {
-        Verdict::Save => {}
-        Verdict::Saved => return Ok(()),
-        Verdict::Refuse(reason) => return Err(StoreError::Refused(reason)),
+        SaveCheck::Save => {}
+        SaveCheck::Saved => return Ok(()),
+        SaveCheck::Refuse(reason) => return Err(StoreError::Refused(reason)),
     }
     let keep = usize::try_from(history.states).unwrap_or(1);
     let chunk = |number: usize| (store.names.state_chunk(place, number), versions.get(number).map(String::as_str));

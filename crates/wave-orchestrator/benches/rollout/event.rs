@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use wave_orchestrator::api::v1alpha1::{FINALIZER, WavePlan, WavePlanStatus};
 use wave_orchestrator::controller::WavePlans;
-use wave_orchestrator::interest::{GroupKind, Served};
 use wave_orchestrator::live::Live;
+use wave_orchestrator::subscription::{GroupKind, Served};
 
 /// The variable by which this program is told to play events and end: `seen MEMBERS EVENTS`, or `decided …`.
 pub const TASK: &str = "OPCORE_BENCH_EVENTS";

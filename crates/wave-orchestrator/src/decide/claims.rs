@@ -7,23 +7,23 @@ use opcore::{Decision, DecisionOf};
 use crate::api::v1alpha1::{Wave, WavePhase, WavePlan, WavePlanStatus};
 use crate::controller::WavePlans;
 use crate::index::WaveLook;
-use crate::interest::Interest;
 use crate::observe::Observed;
 use crate::probes::Endpoint;
+use crate::subscription::PlanSubscription;
 
 /// What a plan claims.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     /// What it is to be told of from now on, where it is told of something else until now. Nothing more is decided before.
-    pub interest: Option<Arc<Interest>>,
+    pub subscription: Option<Arc<PlanSubscription>>,
     /// The endpoints that are asked for it, and no others.
     pub endpoints: Vec<Endpoint>,
 }
 
 /// A plan that is not told of what it has to hear of claims that, and nothing else.
 pub(super) fn subscription(plan: &WavePlan, seen: &Observed) -> Option<DecisionOf<WavePlans>> {
-    let is_subscribed = seen.subscribed.as_ref().is_some_and(|subscribed| Arc::ptr_eq(subscribed, &seen.interest));
-    let claims = || Claims { interest: Some(seen.interest.clone()), endpoints: Vec::new() };
+    let is_subscribed = seen.subscribed.as_ref().is_some_and(|subscribed| Arc::ptr_eq(subscribed, &seen.subscription));
+    let claims = || Claims { subscription: Some(seen.subscription.clone()), endpoints: Vec::new() };
     (!is_subscribed).then(|| Decision { claims: claims(), ..Decision::say(plan.status.clone().unwrap_or_default()) })
 }
 

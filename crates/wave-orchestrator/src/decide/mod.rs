@@ -26,7 +26,7 @@ use crate::api::v1alpha1::{Rollout, RolloutRecord, WavePlan, WavePlanStatus};
 use crate::controller::WavePlans;
 use crate::observe::Observed;
 use requests::Requests;
-use waves::Board;
+use waves::RolloutContext;
 
 /// How many rollouts of the past are remembered.
 const REMEMBERED: usize = 10;
@@ -51,7 +51,7 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
         },
     };
     let failed = waves::paused_by(plan).filter(|_| same_rollout && !requests.resume);
-    let board = Board {
+    let rollout_context = RolloutContext {
         spec: &plan.spec,
         old,
         graph: &graph,
@@ -62,12 +62,12 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
         held: failed.is_some(),
         now,
     };
-    if board.paused || board.held {
+    if rollout_context.paused || rollout_context.held {
         // It is carried out when the plan goes on.
         handled.force.clone_from(&old.handled.force);
     }
-    let waves = board.waves();
-    let (writes, prune_held) = writes::writes(plan, seen, &board, &waves);
+    let waves = rollout_context.waves();
+    let (writes, prune_held) = writes::writes(plan, seen, &rollout_context, &waves);
 
     let through = waves.iter().all(|wave| wave.phase.is_through());
     let mut history = old.history.clone();
@@ -96,7 +96,7 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
     let notes = publish::notes(old, &status, &requests, same_rollout);
     let (status, settled) = publish::settle(old, status, now);
     let next = next.into_iter().chain(settled).min().map_or(Next::OnEvent, Next::At);
-    let claims = Claims { interest: None, endpoints: claims::endpoints(plan, old, seen) };
+    let claims = Claims { subscription: None, endpoints: claims::endpoints(plan, old, seen) };
     Decision { writes, status, notes, next, claims, release: false }
 }
 

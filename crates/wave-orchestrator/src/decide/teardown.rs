@@ -39,7 +39,7 @@ pub fn tear_down(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf
     let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step)));
     // One stage: what is refused in one wave must not hold up another.
     decision.writes.together(freed.chain(deletes).collect::<Vec<_>>());
-    decision.notes.extend(scene.farewell(&progress));
+    decision.notes.extend(scene.last_note(&progress));
     decision
 }
 
@@ -129,7 +129,7 @@ impl<'a> Scene<'a> {
     }
 
     /// The plan itself will soon be gone; an Event outlives it.
-    fn farewell(&self, progress: &Progress) -> Option<Note> {
+    fn last_note(&self, progress: &Progress) -> Option<Note> {
         let delete = self.plan.spec.deletion_policy == DeletionPolicy::Delete;
         if progress.state != TeardownState::Released || self.kept.is_empty() || !delete {
             return None;

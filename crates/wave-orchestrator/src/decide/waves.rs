@@ -18,7 +18,7 @@ const RETRY_AFTER: Span = Span::from_secs(5);
 const LONGEST_RETRY: Span = Span::from_secs(300);
 
 /// Everything that the standing of the waves follows from.
-pub(super) struct Board<'a> {
+pub(super) struct RolloutContext<'a> {
     /// The plan's spec.
     pub spec: &'a WavePlanSpec,
     /// What was published before.
@@ -46,7 +46,7 @@ enum Start {
     Blocked(Vec<String>),
 }
 
-impl Board<'_> {
+impl RolloutContext<'_> {
     /// Where each wave stands now, in the order of the spec.
     pub(super) fn waves(&self) -> Vec<WaveStatus> {
         let mut waves: Vec<WaveStatus> = self.spec.waves.iter().map(|wave| self.before(wave)).collect();
@@ -76,7 +76,7 @@ impl Board<'_> {
         let look = self.seen.look.waves.get(number).unwrap_or(&nothing);
         let probes = self.seen.probes.get(number).filter(|_| is_asked_for(self.old, wave, look));
         let probes = probes.map_or(&[][..], Vec::as_slice);
-        let case = Case { board: self, wave, was, look, probes };
+        let case = Case { rollout_context: self, wave, was, look, probes };
         // What nobody can look at now keeps a wave that was through as it was, and another from becoming ready: its time
         // goes on.
         let unread = if was.phase.is_through() { look.unread } else { look.unread - look.unreachable };
@@ -139,7 +139,7 @@ impl Board<'_> {
 
 /// One wave, with everything that its standing follows from.
 struct Case<'a> {
-    board: &'a Board<'a>,
+    rollout_context: &'a RolloutContext<'a>,
     wave: &'a Wave,
     was: &'a WaveStatus,
     look: &'a WaveLook,
@@ -179,7 +179,7 @@ impl Case<'_> {
         let probed = was_ready
             || (self.was.phase == WavePhase::Failed && self.was.rolled_back)
             || (self.probes.len() == self.wave.probes.len() && self.probes.iter().all(|probe| probe.lack.is_none()));
-        let asked = was_ready || self.look.nudges.iter().all(|nudge| is_asked(nudge, now, self.board.now));
+        let asked = was_ready || self.look.nudges.iter().all(|nudge| is_asked(nudge, now, self.rollout_context.now));
         self.ready() == self.look.total
             && self.look.due.is_empty()
             && self.look.gates.iter().all(|gate| !gate.held)
@@ -194,8 +194,8 @@ impl Case<'_> {
 
     fn start(&self, now: &mut WaveStatus) {
         now.phase = WavePhase::Running;
-        now.started_at = Some(self.board.now);
-        now.deadline = Some(self.board.spec.timeout_of(self.wave).after(self.board.now));
+        now.started_at = Some(self.rollout_context.now);
+        now.deadline = Some(self.rollout_context.spec.timeout_of(self.wave).after(self.rollout_context.now));
         (now.ready_at, now.duration, now.retry_at, now.forgiven) = (None, None, None, false);
     }
 
@@ -212,7 +212,7 @@ impl Case<'_> {
 
     /// Whether it was ready once with other manifests than these.
     fn can_be_taken_back(&self) -> bool {
-        let rollback = self.board.seen.rollbacks.get(&self.wave.name);
+        let rollback = self.rollout_context.seen.rollbacks.get(&self.wave.name);
         rollback.is_some_and(|rollback| rollback.kept.is_some() && rollback.kept != rollback.wanted)
     }
 
@@ -221,9 +221,9 @@ impl Case<'_> {
     fn unread(&self) -> WaveStatus {
         let mut now = self.was.clone();
         let in_trouble = self.was.phase.is_trouble();
-        if !self.was.phase.is_through() && self.board.requests.retries(&self.wave.name, in_trouble) {
+        if !self.was.phase.is_through() && self.rollout_context.requests.retries(&self.wave.name, in_trouble) {
             self.start_again(&mut now);
-        } else if in_trouble && self.board.requests.resume {
+        } else if in_trouble && self.rollout_context.requests.resume {
             now.forgiven = true;
         }
         now
@@ -231,8 +231,8 @@ impl Case<'_> {
 
     /// Takes a wave that was started further.
     fn proceed(&self, now: &mut WaveStatus) {
-        let moment = self.board.now;
-        if self.board.requests.retries(&self.wave.name, self.was.phase.is_trouble())
+        let moment = self.rollout_context.now;
+        if self.rollout_context.requests.retries(&self.wave.name, self.was.phase.is_trouble())
             && (now.rolled_back || !self.is_ready(now))
         {
             return self.start_again(now);
@@ -245,7 +245,7 @@ impl Case<'_> {
         if self.is_ready(now) {
             return become_ready(now, self.was.phase, moment);
         }
-        if self.board.paused || self.wave.suspend {
+        if self.rollout_context.paused || self.wave.suspend {
             now.phase = WavePhase::Suspended;
             return;
         }
@@ -263,7 +263,7 @@ impl Case<'_> {
             now.retry_at = None;
             return;
         }
-        if self.board.requests.resume {
+        if self.rollout_context.requests.resume {
             now.forgiven = true;
         }
         if self.wave.on_failure == OnFailure::Rollback && !now.rolled_back && self.can_be_taken_back() {

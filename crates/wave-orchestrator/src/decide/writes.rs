@@ -7,12 +7,12 @@ use opcore::{Write, Writes};
 use serde_json::json;
 
 use super::gates::{give_back, is_held_back, is_recorded};
-use super::waves::{Board, is_asked, request, stale_jobs};
+use super::waves::{RolloutContext, is_asked, request, stale_jobs};
 use crate::api::v1alpha1::{InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::index::{Due, FLUX_REQUEST, GateSeen, NudgeSeen, OwnedSeen, WaveLook};
-use crate::interest::{WrittenKind, group_kind};
 use crate::observe::Observed;
 use crate::render::{Stage, kept_secret};
+use crate::subscription::{WrittenKind, group_kind};
 
 /// How many writes of waves one pass makes. What they lead to is seen when the pass is over, so that a wave whose
 /// dependencies turn ready meanwhile waits so long.
@@ -22,31 +22,31 @@ const AT_ONCE: usize = 16;
 pub(super) fn writes(
     plan: &WavePlan,
     seen: &Observed,
-    board: &Board<'_>,
+    rollout_context: &RolloutContext<'_>,
     waves: &[WaveStatus],
 ) -> (Writes, Option<String>) {
     let mut writes = Writes::new();
     let recorded: BTreeSet<WrittenKind> =
-        board.old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone())).collect();
+        rollout_context.old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone())).collect();
     let (mut now, mut starting, mut running, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, wave) in waves.iter().enumerate() {
         let Some(look) = seen.look.waves.get(number) else { continue };
-        let turn = turn(board, number, wave, look);
-        now.extend(gates(board, wave, look, turn));
-        now.extend(keep(plan, seen, board, wave));
-        if may_act(board, wave) {
+        let turn = turn(rollout_context, number, wave, look);
+        now.extend(gates(rollout_context, wave, look, turn));
+        now.extend(keep(plan, seen, rollout_context, wave));
+        if may_act(rollout_context, wave) {
             let mut of_wave = Vec::new();
             of_wave
                 .extend(stale_jobs(look, wave).cloned().map(|target| (None, delete(target, Dependants::Background))));
-            of_wave.extend(nudges(board, wave, look, turn));
-            let due = applicable(board, number, wave, look, turn);
+            of_wave.extend(nudges(rollout_context, wave, look, turn));
+            let due = applicable(rollout_context, number, wave, look, turn);
             // The kinds of what is applied are written down first, so that it is found again.
             let due = due.filter(|due| recorded.contains(&kind_of(due)));
             of_wave.extend(due.map(|due| (due.refused_at, Write::Apply(Box::new(due.wanted.apply.clone())))));
             let (again, first): (Vec<_>, Vec<_>) = of_wave.into_iter().partition(|(turn, _)| turn.is_some());
             refused.extend(again);
             let first = first.into_iter().map(|(_, write)| write).collect();
-            if is_known_to_run(board, wave) { running.push(first) } else { starting.push(first) }
+            if is_known_to_run(rollout_context, wave) { running.push(first) } else { starting.push(first) }
         }
     }
     now.extend(give_back(plan, seen));
@@ -57,7 +57,7 @@ pub(super) fn writes(
     now.extend(in_turn(starting).chain(in_turn(running)).chain(refused).take(AT_ONCE));
     // One stage: what is refused in one wave must not hold up another.
     writes.together(now);
-    let (pruned, held) = prune(plan, seen, board, waves);
+    let (pruned, held) = prune(plan, seen, rollout_context, waves);
     writes.together(pruned);
     (writes, held)
 }
@@ -76,8 +76,8 @@ fn in_turn(waves: Vec<Vec<Write>>) -> impl Iterator<Item = Write> {
 /// wave need not be: after a crash between the two the writes are repeated and change nothing, and the statuses of all
 /// waves of an unfinished rollout are taken for older than they. What else changes its writes must be: that it was started
 /// again, or taken back, or is no longer in trouble.
-fn may_act(board: &Board<'_>, wave: &WaveStatus) -> bool {
-    let was = board.old.wave(&wave.name).filter(|_| board.same_rollout);
+fn may_act(rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> bool {
+    let was = rollout_context.old.wave(&wave.name).filter(|_| rollout_context.same_rollout);
     wave.phase == WavePhase::Running
         && was.is_some_and(|was| {
             was.attempts == wave.attempts && was.rolled_back == wave.rolled_back && !was.phase.is_trouble()
@@ -85,14 +85,14 @@ fn may_act(board: &Board<'_>, wave: &WaveStatus) -> bool {
 }
 
 /// Whether what was published says that it runs.
-fn is_known_to_run(board: &Board<'_>, wave: &WaveStatus) -> bool {
-    board.old.wave(&wave.name).is_some_and(|was| was.phase == WavePhase::Running)
+fn is_known_to_run(rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> bool {
+    rollout_context.old.wave(&wave.name).is_some_and(|was| was.phase == WavePhase::Running)
 }
 
 /// What a wave consists of that is published as ready, for a time when it is needed again.
-fn keep(plan: &WavePlan, seen: &Observed, board: &Board<'_>, wave: &WaveStatus) -> Option<Write> {
+fn keep(plan: &WavePlan, seen: &Observed, rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> Option<Write> {
     let rollback = seen.rollbacks.get(&wave.name)?;
-    let was = board.old.wave(&wave.name).filter(|_| board.same_rollout)?;
+    let was = rollout_context.old.wave(&wave.name).filter(|_| rollout_context.same_rollout)?;
     let settled = was.phase == WavePhase::Ready && wave.phase == WavePhase::Ready;
     let wanted = rollback.wanted.as_ref().filter(|wanted| settled && rollback.kept.as_ref() != Some(wanted))?;
     Write::apply(&kept_secret(plan, &seen.home, &wave.name, wanted)).ok()
@@ -100,30 +100,35 @@ fn keep(plan: &WavePlan, seen: &Observed, board: &Board<'_>, wave: &WaveStatus) 
 
 /// The last member that may begin. Where they start one after another, a member that is ready, and yet is to be asked or
 /// let go, holds up those behind it: it will not be ready for long.
-fn turn(board: &Board<'_>, number: usize, wave: &WaveStatus, look: &WaveLook) -> usize {
-    if board.spec.waves[number].parallelism == Parallelism::Concurrent {
+fn turn(rollout_context: &RolloutContext<'_>, number: usize, wave: &WaveStatus, look: &WaveLook) -> usize {
+    if rollout_context.spec.waves[number].parallelism == Parallelism::Concurrent {
         return usize::MAX;
     }
     let unready = look.frontier.map(|(member, _)| member);
-    unready.into_iter().chain(unsteered(board, wave, look)).min().unwrap_or(usize::MAX)
+    unready.into_iter().chain(unsteered(rollout_context, wave, look)).min().unwrap_or(usize::MAX)
 }
 
 /// The members that are still to be asked, or to be let go.
-fn unsteered<'a>(board: &'a Board<'_>, wave: &'a WaveStatus, look: &'a WaveLook) -> impl Iterator<Item = usize> + 'a {
-    let unasked = look.nudges.iter().filter(|nudge| !is_asked(nudge, wave, board.now)).map(|nudge| nudge.member);
+fn unsteered<'a>(
+    rollout_context: &'a RolloutContext<'_>,
+    wave: &'a WaveStatus,
+    look: &'a WaveLook,
+) -> impl Iterator<Item = usize> + 'a {
+    let unasked =
+        look.nudges.iter().filter(|nudge| !is_asked(nudge, wave, rollout_context.now)).map(|nudge| nudge.member);
     unasked.chain(look.gates.iter().filter(|gate| gate.held).map(|gate| gate.member))
 }
 
 /// What may be applied now: nothing of a later member or stage before what comes first is ready.
 fn applicable<'a>(
-    board: &Board<'_>,
+    rollout_context: &RolloutContext<'_>,
     number: usize,
     wave: &WaveStatus,
     look: &'a WaveLook,
     turn: usize,
 ) -> impl Iterator<Item = &'a Due> {
-    let concurrent = board.spec.waves[number].parallelism == Parallelism::Concurrent;
-    let steered = unsteered(board, wave, look).next().is_none();
+    let concurrent = rollout_context.spec.waves[number].parallelism == Parallelism::Concurrent;
+    let steered = unsteered(rollout_context, wave, look).next().is_none();
     look.due.iter().filter(move |due| {
         let Some((member, stage)) = look.frontier else { return true };
         let of_member = concurrent || due.member == member;
@@ -144,13 +149,13 @@ fn kind_of(due: &Due) -> WrittenKind {
 
 /// Members that have not been asked since the wave began, with their turn where that was refused before.
 fn nudges<'a>(
-    board: &'a Board<'_>,
+    rollout_context: &'a RolloutContext<'_>,
     wave: &'a WaveStatus,
     look: &'a WaveLook,
     turn: usize,
 ) -> impl Iterator<Item = (Option<u64>, Write)> + 'a {
     let may_begin = move |nudge: &&NudgeSeen| nudge.member <= turn && !waits_for_a_hook(look);
-    let unasked = look.nudges.iter().filter(may_begin).filter(|nudge| !is_asked(nudge, wave, board.now));
+    let unasked = look.nudges.iter().filter(may_begin).filter(|nudge| !is_asked(nudge, wave, rollout_context.now));
     unasked.map(|nudge| {
         let annotations = BTreeMap::from([(FLUX_REQUEST.to_owned(), request(wave))]);
         (nudge.refused_at, Write::Annotate { target: nudge.target.clone(), annotations })
@@ -159,16 +164,16 @@ fn nudges<'a>(
 
 /// Members that are to be suspended, or no longer.
 fn gates<'a>(
-    board: &'a Board<'_>,
+    rollout_context: &'a RolloutContext<'_>,
     wave: &'a WaveStatus,
     look: &'a WaveLook,
     turn: usize,
 ) -> impl Iterator<Item = Write> + 'a {
-    let has_started = board.same_rollout && wave.started_at.is_some() && !waits_for_a_hook(look);
+    let has_started = rollout_context.same_rollout && wave.started_at.is_some() && !waits_for_a_hook(look);
     let hold = is_held_back(wave);
     let may_begin = move |member| wave.phase == WavePhase::Skipped || (has_started && member <= turn);
     // What is to be held is written down first, so that it is given back in any case.
-    let recorded = |gate: &GateSeen| is_recorded(board.old, gate);
+    let recorded = |gate: &GateSeen| is_recorded(rollout_context.old, gate);
     let wanted =
         look.gates.iter().filter(move |gate| if gate.held { may_begin(gate.member) } else { hold && recorded(gate) });
     wanted.map(move |gate| Write::Claim {
@@ -201,10 +206,15 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryK
 }
 
 /// What the plan applied and no longer has goes when every wave is published as through, and only if all is known.
-fn prune(plan: &WavePlan, seen: &Observed, board: &Board<'_>, waves: &[WaveStatus]) -> (Vec<Write>, Option<String>) {
+fn prune(
+    plan: &WavePlan,
+    seen: &Observed,
+    rollout_context: &RolloutContext<'_>,
+    waves: &[WaveStatus],
+) -> (Vec<Write>, Option<String>) {
     let settings = &plan.spec.prune;
-    let published =
-        board.same_rollout && board.old.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
+    let published = rollout_context.same_rollout
+        && rollout_context.old.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
     let through = waves.iter().all(|wave| wave.phase == WavePhase::Ready);
     let certain = seen.look.complete && seen.denied.is_empty();
     if !settings.enabled || !published || !through || !certain {

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use kube::api::ApiResource;
 use opcore::writes::Target;
 
-use super::knowledge::{Owned, Standing};
-use super::tally::Tally;
+use super::item_state::{ItemState, Owned};
+use super::wave_counts::WaveCounts;
 use super::{Index, Place, Plan, PlanName};
 use crate::api::v1alpha1::{NotReady, ProtectedKind};
-use crate::interest::{GroupKind, Item, ObjectId, Subject, Task, Wanted, WaveInterest, WrittenKind};
 use crate::render::Stage;
+use crate::subscription::{GroupKind, Item, ObjectId, Subject, Task, Wanted, WaveSubscription, WrittenKind};
 
 /// How many objects of a wave are named in a status.
 const NAMED: usize = 5;
@@ -173,7 +173,7 @@ impl Index {
         let Some(plan) = self.plans.get(name) else { return Look::default() };
         let list = |id: &ObjectId| {
             let owned = plan.owned.get(id)?;
-            Some(owned_seen(id, owned, plan.interest.resource(&id.kind)?))
+            Some(owned_seen(id, owned, plan.subscription.resource(&id.kind)?))
         };
         let is_kept = |id: &&ObjectId| {
             let kind = ProtectedKind::of(&id.kind.group, &id.kind.kind).filter(|kind| !asking.confirmed.contains(kind));
@@ -181,18 +181,18 @@ impl Index {
         };
         let (kept, orphans): (Vec<_>, Vec<_>) = plan.orphans.iter().partition(is_kept);
         let asked = |number: usize| Asked { since: asking.asked_since.get(number).copied().flatten(), now: asking.now };
-        let waves = plan.interest.waves.iter().zip(&plan.tallies).enumerate();
+        let waves = plan.subscription.waves.iter().zip(&plan.counts_of_waves).enumerate();
         Look {
-            waves: waves.map(|(number, (wave, tally))| wave_look(wave, tally, asked(number))).collect(),
+            waves: waves.map(|(number, (wave, wave_counts))| wave_look(wave, wave_counts, asked(number))).collect(),
             orphan_count: orphans.len(),
             orphans: orphans.into_iter().take(asking.most).filter_map(list).collect(),
             kept_count: kept.len(),
             kept: kept.into_iter().take(asking.most).filter_map(list).collect(),
             counts: plan.counts.clone(),
             owned: if asking.everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
-            applied_kinds: plan.interest.applied_kinds.clone(),
+            applied_kinds: plan.subscription.applied_kinds.clone(),
             held: self.held(name, plan),
-            complete: plan.interest.unknown.is_empty() && self.is_synced(plan.interest.scopes.iter()),
+            complete: plan.subscription.unknown.is_empty() && self.is_synced(plan.subscription.scopes.iter()),
         }
     }
 }
@@ -201,10 +201,11 @@ impl Index {
     /// What another plan gates by now is that plan's to give back: both hold it in the name of this operator.
     fn held(&self, name: &PlanName, plan: &Plan) -> Vec<GateSeen> {
         let gates_it = |place: &Place, id: &ObjectId| {
-            place.plan != *name && self.plans.get(&place.plan).is_some_and(|other| other.interest.gated.contains(id))
+            place.plan != *name
+                && self.plans.get(&place.plan).is_some_and(|other| other.subscription.gated.contains(id))
         };
-        let Some(tally) = plan.tallies.last() else { return Vec::new() };
-        let gates = gates(&plan.interest.held, tally).filter(|(item, _)| match &item.subject {
+        let Some(wave_counts) = plan.counts_of_waves.last() else { return Vec::new() };
+        let gates = gates(&plan.subscription.held, wave_counts).filter(|(item, _)| match &item.subject {
             Subject::One(id) => !self.by_object.get(id).into_iter().flatten().any(|place| gates_it(place, id)),
             Subject::Selected(_) => true,
         });
@@ -212,25 +213,31 @@ impl Index {
     }
 }
 
-fn wave_look(wave: &WaveInterest, tally: &Tally, asked: Asked) -> WaveLook {
+fn wave_look(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) -> WaveLook {
     let item = |number: &usize| wave.items.get(*number);
-    let slow = tally.unready.difference(&tally.failed);
+    let slow = wave_counts.unready.difference(&wave_counts.failed);
     WaveLook {
         problem: wave.problem.clone(),
-        total: tally.total(),
-        unread: tally.unread.len(),
-        unreachable: tally.unreachable.len(),
-        ready: tally.total() - tally.unready.len(),
-        failed: tally.failed.len(),
-        not_ready: tally.failed.iter().chain(slow).take(NAMED).filter_map(|n| not_ready(item(n)?, tally, *n)).collect(),
-        due: due_items(wave, tally),
-        frontier: tally.unready.first().and_then(item).map(|item| (item.member, item.stage)),
-        nudges: nudges(wave, tally, asked),
-        unanswered: tally.unanswered.len(),
-        gates: gates(wave, tally).map(|(_, gate)| gate).collect(),
-        failed_jobs: tally.failed.iter().filter_map(|n| failed_job(item(n)?, tally, *n)).collect(),
-        completed: tally.completed.iter().filter_map(|n| Some(item(n)?.subject.to_string())).collect(),
-        recheck_at: tally.rechecks.first().map(|(at, _)| *at),
+        total: wave_counts.total(),
+        unread: wave_counts.unread.len(),
+        unreachable: wave_counts.unreachable.len(),
+        ready: wave_counts.total() - wave_counts.unready.len(),
+        failed: wave_counts.failed.len(),
+        not_ready: wave_counts
+            .failed
+            .iter()
+            .chain(slow)
+            .take(NAMED)
+            .filter_map(|n| not_ready(item(n)?, wave_counts, *n))
+            .collect(),
+        due: due_items(wave, wave_counts),
+        frontier: wave_counts.unready.first().and_then(item).map(|item| (item.member, item.stage)),
+        nudges: nudges(wave, wave_counts, asked),
+        unanswered: wave_counts.unanswered.len(),
+        gates: gates(wave, wave_counts).map(|(_, gate)| gate).collect(),
+        failed_jobs: wave_counts.failed.iter().filter_map(|n| failed_job(item(n)?, wave_counts, *n)).collect(),
+        completed: wave_counts.completed.iter().filter_map(|n| Some(item(n)?.subject.to_string())).collect(),
+        recheck_at: wave_counts.rechecks.first().map(|(at, _)| *at),
     }
 }
 
@@ -246,10 +253,10 @@ fn owned_seen(id: &ObjectId, owned: &Owned, resource: ApiResource) -> OwnedSeen 
 }
 
 /// What was refused before takes no place of others, and has its turn after all that were refused before it.
-fn due_items(wave: &WaveInterest, tally: &Tally) -> Vec<Due> {
-    let refused_at = |number: usize| tally.known(number).and_then(|known| known.refusal.as_ref()).map(|r| r.turn);
-    let fresh = tally.due.iter().copied().filter(|number| refused_at(*number).is_none()).take(BATCH);
-    let refused = tally.refused.iter().map(|(_, number)| *number).take(BATCH);
+fn due_items(wave: &WaveSubscription, wave_counts: &WaveCounts) -> Vec<Due> {
+    let refused_at = |number: usize| wave_counts.known(number).and_then(|known| known.refusal.as_ref()).map(|r| r.turn);
+    let fresh = wave_counts.due.iter().copied().filter(|number| refused_at(*number).is_none()).take(BATCH);
+    let refused = wave_counts.refused.iter().map(|(_, number)| *number).take(BATCH);
     fresh.chain(refused).filter_map(|number| due(wave.items.get(number)?, refused_at(number))).collect()
 }
 
@@ -260,51 +267,51 @@ fn due(item: &Item, refused_at: Option<u64>) -> Option<Due> {
     }
 }
 
-fn not_ready(item: &Item, tally: &Tally, number: usize) -> Option<NotReady> {
-    let known = tally.known(number)?;
+fn not_ready(item: &Item, wave_counts: &WaveCounts, number: usize) -> Option<NotReady> {
+    let known = wave_counts.known(number)?;
     let object = item.subject.to_string();
     let (reason, message) = match (&known.refusal, &known.standing) {
         (Some(refused), _) => (refused.reason.clone(), refused.message.clone()),
-        (None, Standing::Failed { reason, message } | Standing::Waiting { reason, message }) => {
+        (None, ItemState::Failed { reason, message } | ItemState::Waiting { reason, message }) => {
             (reason.clone(), message.clone())
         }
-        (None, Standing::Unread) if known.unreachable.is_some() => known
+        (None, ItemState::Unread) if known.unreachable.is_some() => known
             .unreachable
             .as_ref()
             .map(|unreachable| (unreachable.reason.clone(), format!("{object}: {}.", unreachable.message)))?,
-        (None, Standing::Unread) => ("NotYetRead".to_owned(), format!("{object} has not been looked at yet.")),
-        (None, Standing::NotServed) => {
+        (None, ItemState::Unread) => ("NotYetRead".to_owned(), format!("{object} has not been looked at yet.")),
+        (None, ItemState::NotServed) => {
             let words = "the cluster has no such kind yet; it is taken up as soon as its definition arrives";
             ("KindNotServed".to_owned(), format!("{object}: {words}."))
         }
-        (None, Standing::Missing) => match item.task {
+        (None, ItemState::Missing) => match item.task {
             Task::Apply(_) => ("NotApplied".to_owned(), format!("{object} is about to be applied.")),
             _ => ("NotFound".to_owned(), format!("{object} does not exist.")),
         },
-        (None, Standing::Ready) => ("NotApplied".to_owned(), format!("{object} is about to be brought up to date.")),
+        (None, ItemState::Ready) => ("NotApplied".to_owned(), format!("{object} is about to be brought up to date.")),
     };
     let message = opcore::conditions::shortened(&message, LONGEST_MESSAGE);
-    Some(NotReady { object, reason, message, failed: tally.failed.contains(&number) })
+    Some(NotReady { object, reason, message, failed: wave_counts.failed.contains(&number) })
 }
 
-fn gates<'a>(wave: &'a WaveInterest, tally: &'a Tally) -> impl Iterator<Item = (&'a Item, GateSeen)> {
-    tally.gates.iter().filter_map(|number| {
-        let (item, known) = (wave.items.get(*number)?, tally.known(*number)?);
+fn gates<'a>(wave: &'a WaveSubscription, wave_counts: &'a WaveCounts) -> impl Iterator<Item = (&'a Item, GateSeen)> {
+    wave_counts.gates.iter().filter_map(|number| {
+        let (item, known) = (wave.items.get(*number)?, wave_counts.known(*number)?);
         Some((item, GateSeen { member: item.member, target: target(item, known)?, held: known.held }))
     })
 }
 
 /// Of those that were asked the same, the first; one stands for all that were asked already. Those of which that was
 /// refused before take no place of others.
-fn nudges(wave: &WaveInterest, tally: &Tally, asked: Asked) -> Vec<NudgeSeen> {
-    let is_fresh = |number: &usize| tally.known(*number).is_some_and(|known| known.refusal.is_none());
-    let fresh = tally.asked.iter().flat_map(|(requested, numbers)| {
+fn nudges(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) -> Vec<NudgeSeen> {
+    let is_fresh = |number: &usize| wave_counts.known(*number).is_some_and(|known| known.refusal.is_none());
+    let fresh = wave_counts.asked.iter().flat_map(|(requested, numbers)| {
         let most = if asked.by(requested.as_deref()) { 1 } else { BATCH };
         numbers.iter().copied().filter(is_fresh).take(most)
     });
-    let refused = tally.refused_nudges.iter().map(|(_, number)| *number).take(BATCH);
+    let refused = wave_counts.refused_nudges.iter().map(|(_, number)| *number).take(BATCH);
     let nudge = |number: usize| {
-        let (item, known) = (wave.items.get(number)?, tally.known(number)?);
+        let (item, known) = (wave.items.get(number)?, wave_counts.known(number)?);
         Some(NudgeSeen {
             member: item.member,
             target: target(item, known)?,
@@ -316,17 +323,17 @@ fn nudges(wave: &WaveInterest, tally: &Tally, asked: Asked) -> Vec<NudgeSeen> {
     fresh.chain(refused).collect::<BTreeSet<_>>().into_iter().filter_map(nudge).collect()
 }
 
-fn failed_job(item: &Item, tally: &Tally, number: usize) -> Option<(Target, Option<Timestamp>)> {
+fn failed_job(item: &Item, wave_counts: &WaveCounts, number: usize) -> Option<(Target, Option<Timestamp>)> {
     match (&item.task, &item.subject) {
         (Task::Apply(_), Subject::One(id)) if id.kind.kind == "Job" && id.kind.group == "batch" => {
-            let known = tally.known(number)?;
+            let known = wave_counts.known(number)?;
             Some((target(item, known)?, known.created))
         }
         _ => None,
     }
 }
 
-fn target(item: &Item, known: &super::knowledge::Known) -> Option<Target> {
+fn target(item: &Item, known: &super::item_state::Known) -> Option<Target> {
     let (Subject::One(id), Some(scope)) = (&item.subject, &item.scope) else { return None };
     Some(Target {
         resource: scope.resource(),

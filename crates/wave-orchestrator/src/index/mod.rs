@@ -6,12 +6,12 @@
 //!
 //! Plain memory: no client, no task, no clock.
 
-mod knowledge;
+mod item_state;
 mod look;
-mod tally;
+mod wave_counts;
 
-pub(crate) use knowledge::FLUX_REQUEST;
-pub use knowledge::{Owned, Standing};
+pub(crate) use item_state::FLUX_REQUEST;
+pub use item_state::{ItemState, Owned};
 pub use look::{Asked, Asking, Due, GateSeen, Look, NudgeSeen, OwnedSeen, WaveLook};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -25,9 +25,9 @@ use opcore::watch::registry::{Trouble, TroubleKind};
 use serde_json::Value;
 
 use crate::api::v1alpha1::{CONFIRM_ANNOTATION, WAVE_LABEL};
-use crate::interest::{GroupKind, Interest, ObjectId, ScopeId, Subject, Task, is_ours};
-use knowledge::{Known, Refused, Unreachable};
-use tally::{Tallied, Tally};
+use crate::subscription::{GroupKind, ObjectId, PlanSubscription, ScopeId, Subject, Task, is_ours};
+use item_state::{Known, Refused, Unreachable};
+use wave_counts::{Tallied, WaveCounts};
 
 /// The name of a plan.
 pub type PlanName = Arc<str>;
@@ -72,9 +72,9 @@ struct Place {
 
 #[derive(Debug, Default)]
 struct Plan {
-    interest: Arc<Interest>,
+    subscription: Arc<PlanSubscription>,
     /// One per group of items.
-    tallies: Vec<Tally>,
+    counts_of_waves: Vec<WaveCounts>,
     /// What this operator applied for the plan, as far as it is there.
     owned: HashMap<ObjectId, Owned>,
     /// What of that the plan no longer has.
@@ -114,28 +114,29 @@ impl Index {
     pub fn subscribe(
         &mut self,
         name: &PlanName,
-        interest: Arc<Interest>,
+        subscription: Arc<PlanSubscription>,
         written: &BTreeSet<String>,
         now: Timestamp,
     ) -> BTreeSet<ScopeId> {
         // A plan of the same name that was made anew inherits nothing.
-        if self.plans.get(name).is_some_and(|old| old.interest.uid != interest.uid) {
+        if self.plans.get(name).is_some_and(|old| old.subscription.uid != subscription.uid) {
             self.unsubscribe(name);
         }
         let old = self.unlink(name).unwrap_or_default();
         let mut known: HashMap<String, Known> = HashMap::new();
-        for (wave, tally) in old.interest.groups().zip(old.tallies) {
-            known.extend(wave.items.iter().map(|item| key_of(&wave.name, item)).zip(tally.into_known()));
+        for (wave, wave_counts) in old.subscription.groups().zip(old.counts_of_waves) {
+            known.extend(wave.items.iter().map(|item| key_of(&wave.name, item)).zip(wave_counts.into_known()));
         }
         let mut plan = Plan { owned: old.owned, counts: old.counts, ..Plan::default() };
-        for (id, owned) in self.strays.remove(&interest.uid).unwrap_or_default() {
+        for (id, owned) in self.strays.remove(&subscription.uid).unwrap_or_default() {
             self.owners.insert(id.clone(), name.clone());
             plan.own(id, owned);
         }
-        let same_rollout = old.interest.uid == interest.uid && old.interest.revision == interest.revision;
+        let same_rollout =
+            old.subscription.uid == subscription.uid && old.subscription.revision == subscription.revision;
         let mut again = BTreeSet::new();
-        for (w, wave) in interest.groups().enumerate() {
-            let mut tally = Tally::default();
+        for (w, wave) in subscription.groups().enumerate() {
+            let mut wave_counts = WaveCounts::default();
             for (i, item) in wave.items.iter().enumerate() {
                 let place = Place { plan: name.clone(), wave: w, item: i };
                 match &item.subject {
@@ -156,7 +157,7 @@ impl Index {
                 if !same_rollout {
                     knowledge.begin_rollout();
                 }
-                if interest.completed.contains(&(wave.name.clone(), item.subject.to_string())) {
+                if subscription.completed.contains(&(wave.name.clone(), item.subject.to_string())) {
                     knowledge.recall_completed(item);
                 }
                 if let Some(scope) = item.scope.as_ref().filter(|scope| self.synced.contains(*scope))
@@ -168,16 +169,16 @@ impl Index {
                         _ => drop(again.insert(scope.clone())),
                     }
                 }
-                tally.push(item, knowledge);
+                wave_counts.push(item, knowledge);
             }
-            tally.count_twins(&wave.items);
-            plan.tallies.push(tally);
+            wave_counts.count_twins(&wave.items);
+            plan.counts_of_waves.push(wave_counts);
         }
-        for source in &interest.sources {
+        for source in &subscription.sources {
             self.by_source.entry(source.clone()).or_default().push(name.clone());
         }
-        self.by_uid.insert(interest.uid.clone(), name.clone());
-        plan.interest = interest;
+        self.by_uid.insert(subscription.uid.clone(), name.clone());
+        plan.subscription = subscription;
         plan.find_orphans();
         self.plans.insert(name.clone(), plan);
         for scope in &again {
@@ -200,7 +201,7 @@ impl Index {
             places.retain(|place| place.plan != *name);
             !places.is_empty()
         };
-        for item in plan.interest.groups().flat_map(|wave| &wave.items) {
+        for item in plan.subscription.groups().flat_map(|wave| &wave.items) {
             match &item.subject {
                 Subject::One(id) => {
                     if self.by_object.get_mut(id).is_some_and(|places| !forget(places)) {
@@ -214,13 +215,13 @@ impl Index {
                 }
             }
         }
-        for source in &plan.interest.sources {
+        for source in &plan.subscription.sources {
             if let Some(plans) = self.by_source.get_mut(source) {
                 plans.retain(|plan| plan != name);
             }
         }
         self.by_source.retain(|_, plans| !plans.is_empty());
-        self.by_uid.remove(&plan.interest.uid);
+        self.by_uid.remove(&plan.subscription.uid);
         Some(plan)
     }
 
@@ -233,10 +234,12 @@ impl Index {
         let chosen = self.by_kind.get(kind).into_iter().flatten();
         for place in named.chain(chosen) {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) else {
+            let (Some(of), Some(wave_counts)) =
+                (plan.subscription.group(place.wave), plan.counts_of_waves.get_mut(place.wave))
+            else {
                 continue;
             };
-            if tally.seen(place.item, &of.items, &id, object, &self.operator, now) == Tallied::Changed {
+            if wave_counts.seen(place.item, &of.items, &id, object, &self.operator, now) == Tallied::Changed {
                 note(&mut wake, &place.plan);
             }
         }
@@ -266,13 +269,15 @@ impl Index {
         let chosen = self.by_kind.get(&id.kind).into_iter().flatten();
         for place in named.chain(chosen) {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) else {
+            let (Some(of), Some(wave_counts)) =
+                (plan.subscription.group(place.wave), plan.counts_of_waves.get_mut(place.wave))
+            else {
                 continue;
             };
             if of.items.get(place.item).is_none_or(|item| item.scope.as_ref() != Some(scope)) {
                 continue;
             }
-            if tally.gone(place.item, &of.items, id) == Tallied::Changed {
+            if wave_counts.gone(place.item, &of.items, id) == Tallied::Changed {
                 note(&mut wake, &place.plan);
             }
         }
@@ -288,13 +293,13 @@ impl Index {
         let vanished = self.unconfirmed.remove(scope).unwrap_or_default();
         let mut wake: Wake = vanished.iter().flat_map(|id| self.gone(scope, id)).collect();
         for (name, plan) in self.plans.iter_mut().filter(|_| is_new) {
-            if !plan.interest.scopes.contains(scope) {
+            if !plan.subscription.scopes.contains(scope) {
                 continue;
             }
             // Whether anything was missing or not: someone may wait for nothing but this.
             note(&mut wake, name);
-            for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
-                tally.synced(&wave.items, scope);
+            for (wave, wave_counts) in plan.subscription.groups().zip(&mut plan.counts_of_waves) {
+                wave_counts.synced(&wave.items, scope);
             }
         }
         wake
@@ -331,26 +336,26 @@ impl Index {
             None => self.troubles.remove(scope),
         };
         let mut wake = Wake::new();
-        for (name, plan) in self.plans.iter_mut().filter(|(_, plan)| plan.interest.scopes.contains(scope)) {
+        for (name, plan) in self.plans.iter_mut().filter(|(_, plan)| plan.subscription.scopes.contains(scope)) {
             note(&mut wake, name);
-            for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
-                tally.troubled(&wave.items, scope, unreachable.as_ref());
+            for (wave, wave_counts) in plan.subscription.groups().zip(&mut plan.counts_of_waves) {
+                wave_counts.troubled(&wave.items, scope, unreachable.as_ref());
             }
         }
         wake
     }
 
     /// What a plan is told of, if it is told of anything.
-    pub fn interest(&self, name: &PlanName) -> Option<Arc<Interest>> {
-        self.plans.get(name).map(|plan| plan.interest.clone())
+    pub fn subscription(&self, name: &PlanName) -> Option<Arc<PlanSubscription>> {
+        self.plans.get(name).map(|plan| plan.subscription.clone())
     }
 
     /// What keeps watches of a plan from telling everything there is, as sentences.
     pub fn troubles(&self, name: &PlanName) -> Vec<String> {
-        let scopes = self.plans.get(name).into_iter().flat_map(|plan| &plan.interest.scopes);
+        let scopes = self.plans.get(name).into_iter().flat_map(|plan| &plan.subscription.scopes);
         let unsynced = scopes.filter(|scope| !self.synced.contains(*scope));
         let troubles = unsynced.filter_map(|scope| Some(self.troubles.get(scope)?.message.clone()));
-        let unknown = self.plans.get(name).into_iter().flat_map(|plan| &plan.interest.unknown).cloned();
+        let unknown = self.plans.get(name).into_iter().flat_map(|plan| &plan.subscription.unknown).cloned();
         unknown.chain(troubles).collect()
     }
 
@@ -362,7 +367,7 @@ impl Index {
     /// The plans that mention a kind which the cluster does not have (yet).
     pub fn plans_without_a_kind(&self) -> Wake {
         let lacks =
-            |plan: &Plan| plan.interest.waves.iter().flat_map(|wave| &wave.items).any(|item| item.scope.is_none());
+            |plan: &Plan| plan.subscription.waves.iter().flat_map(|wave| &wave.items).any(|item| item.scope.is_none());
         self.plans.iter().filter(|(_, plan)| lacks(plan)).map(|(name, _)| name.clone()).collect()
     }
 
@@ -396,12 +401,14 @@ impl Index {
         let fence = Fence::after(None, object, now, opcore::readiness::SETTLE).filter(|_| changed);
         for place in self.by_object.get(&id).into_iter().flatten() {
             let Some(plan) = self.plans.get_mut(&place.plan) else { continue };
-            let (Some(item), Some(tally)) = (plan.interest.item(place), plan.tallies.get_mut(place.wave)) else {
+            let (Some(item), Some(wave_counts)) =
+                (plan.subscription.item(place), plan.counts_of_waves.get_mut(place.wave))
+            else {
                 continue;
             };
-            tally.accepted(place.item, item, object);
+            wave_counts.accepted(place.item, item, object);
             if let Some(fence) = &fence {
-                tally.fence(place.item, object, fence.clone());
+                wave_counts.fence(place.item, object, fence.clone());
             }
         }
         self.seen(kind, object, now)
@@ -416,8 +423,10 @@ impl Index {
         let places: Vec<Place> = self.places(name, refusal).cloned().collect();
         let Some(plan) = self.plans.get_mut(name) else { return };
         for place in places {
-            if let (Some(of), Some(tally)) = (plan.interest.group(place.wave), plan.tallies.get_mut(place.wave)) {
-                tally.refused(place.item, &of.items, &refused);
+            if let (Some(of), Some(wave_counts)) =
+                (plan.subscription.group(place.wave), plan.counts_of_waves.get_mut(place.wave))
+            {
+                wave_counts.refused(place.item, &of.items, &refused);
             }
         }
     }
@@ -432,7 +441,7 @@ impl Index {
     /// plan's waves, and the chart grants what it takes by itself.
     pub fn remedy(&self, name: &PlanName, refusal: &Refusal) -> Option<String> {
         let plan = self.plans.get(name)?;
-        let mut items = self.places(name, refusal).filter_map(|place| plan.interest.item(place));
+        let mut items = self.places(name, refusal).filter_map(|place| plan.subscription.item(place));
         let value = match items.next().map(|item| &item.task) {
             Some(Task::Observe(_)) => "rbac.nudge",
             Some(Task::Apply(_) | Task::Check(_)) => "rbac.apply",
@@ -446,8 +455,8 @@ impl Index {
     /// Verdicts that time alone changes are made anew.
     pub fn recheck(&mut self, name: &PlanName, now: Timestamp) {
         let Some(plan) = self.plans.get_mut(name) else { return };
-        for (wave, tally) in plan.interest.groups().zip(&mut plan.tallies) {
-            tally.recheck(&wave.items, &self.operator, now);
+        for (wave, wave_counts) in plan.subscription.groups().zip(&mut plan.counts_of_waves) {
+            wave_counts.recheck(&wave.items, &self.operator, now);
         }
     }
 
@@ -497,7 +506,7 @@ impl Index {
         };
         let Some(plan) = self.plans.get_mut(&name) else { return };
         self.owners.insert(id.clone(), name.clone());
-        let is_orphan = !plan.interest.applies(id);
+        let is_orphan = !plan.subscription.applies(id);
         let before = plan.own(id.clone(), owned.clone());
         if is_orphan {
             plan.orphans.insert(id.clone());
@@ -508,8 +517,8 @@ impl Index {
     }
 }
 
-impl Interest {
-    fn item(&self, place: &Place) -> Option<&crate::interest::Item> {
+impl PlanSubscription {
+    fn item(&self, place: &Place) -> Option<&crate::subscription::Item> {
         self.group(place.wave)?.items.get(place.item)
     }
 
@@ -521,14 +530,14 @@ impl Interest {
 
 impl Plan {
     fn find_orphans(&mut self) {
-        self.orphans = self.owned.keys().filter(|id| !self.interest.applies(id)).cloned().collect();
+        self.orphans = self.owned.keys().filter(|id| !self.subscription.applies(id)).cloned().collect();
     }
 
     /// The objects that are believed to be there because this watch told so.
     fn told_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
-        let items = self.interest.groups().zip(&self.tallies).flat_map(|(wave, tally)| {
+        let items = self.subscription.groups().zip(&self.counts_of_waves).flat_map(|(wave, wave_counts)| {
             let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
-            items.filter_map(|(number, item)| Some((item, tally.known(number)?)))
+            items.filter_map(|(number, item)| Some((item, wave_counts.known(number)?)))
         });
         let is_of_kind = |id: &&ObjectId| is_ours(scope) && scope.is_on(&id.kind);
         items.flat_map(|(item, known)| known.objects(item)).chain(self.owned.keys().filter(is_of_kind))
@@ -561,7 +570,7 @@ fn note(wake: &mut Wake, plan: &PlanName) {
 }
 
 /// What an item is known by from one spec to the next.
-fn key_of(wave: &str, item: &crate::interest::Item) -> String {
+fn key_of(wave: &str, item: &crate::subscription::Item) -> String {
     let task = match &item.task {
         Task::Observe(_) => "observe".to_owned(),
         Task::Apply(_) => "apply".to_owned(),

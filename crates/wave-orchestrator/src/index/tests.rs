@@ -15,8 +15,8 @@ use serde_json::json;
 
 use super::*;
 use crate::api::v1alpha1::WavePlan;
-use crate::interest::{Served, WrittenKind, resolve};
-use crate::render::{Sources, draft};
+use crate::render::{Sources, parsed};
+use crate::subscription::{Served, WrittenKind, resolve};
 
 const OPERATOR: &str = "wave-orchestrator";
 
@@ -68,13 +68,13 @@ impl Desk {
 
     /// A plan of these waves wants to hear of its objects. Answers the watches that must report anew.
     fn subscribe(&mut self, name: &str, waves: &str) -> BTreeSet<ScopeId> {
-        let interest = self.interest(name, waves);
-        self.index.subscribe(&name.into(), Arc::new(interest), &self.written, self.now)
+        let subscription = self.subscription(name, waves);
+        self.index.subscribe(&name.into(), Arc::new(subscription), &self.written, self.now)
     }
 
-    fn interest(&self, name: &str, waves: &str) -> Interest {
+    fn subscription(&self, name: &str, waves: &str) -> PlanSubscription {
         let plan = plan(name, waves);
-        resolve(&draft(&plan.spec, &Sources::new()), &self.served, &Claimant::acting_for(OPERATOR, &plan))
+        resolve(&parsed(&plan.spec, &Sources::new()), &self.served, &Claimant::acting_for(OPERATOR, &plan))
     }
 
     fn with(waves: &str) -> Self {
@@ -85,16 +85,16 @@ impl Desk {
 
     /// All watches of a plan report that this was all.
     fn sync(&mut self, name: &str) -> Wake {
-        let scopes = self.index.plans[name].interest.scopes.clone();
+        let scopes = self.index.plans[name].subscription.scopes.clone();
         scopes.iter().flat_map(|scope| self.index.synced(scope)).collect()
     }
 
     /// The watches of all plans that are on the object's kind; that on what this operator applied is always among them.
     fn scopes(&self, object: &Value) -> BTreeSet<ScopeId> {
-        let all = self.index.plans.values().flat_map(|plan| &plan.interest.scopes);
+        let all = self.index.plans.values().flat_map(|plan| &plan.subscription.scopes);
         let GroupKind { group, kind } = kind_of(object);
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", &kind), "");
-        let ours = crate::interest::ours(&resource, OPERATOR);
+        let ours = crate::subscription::ours(&resource, OPERATOR);
         all.filter(|scope| scope.is_on(&kind_of(object))).cloned().chain([ours]).collect()
     }
 
@@ -287,7 +287,7 @@ fn a_new_spec_keeps_what_is_known_and_asks_anew_only_for_what_was_told_to_nobody
 fn a_watch_that_was_closed_no_longer_vouches_for_anything() {
     let mut desk = Desk::with(PLAN);
     desk.sync("p");
-    let scope = desk.index.plans["p"].interest.scopes.first().unwrap().clone();
+    let scope = desk.index.plans["p"].subscription.scopes.first().unwrap().clone();
     desk.index.closed(&scope);
     assert!(!desk.look().complete);
     desk.index.synced(&scope);
@@ -303,7 +303,7 @@ fn what_went_while_a_watch_was_opened_anew_is_missed_when_everything_is_told_aga
     }
     desk.sync("p");
     assert_eq!([desk.counts(0), desk.counts(1), desk.counts(2)], [[1, 0, 1, 0, 0]; 3]);
-    for scope in desk.index.plans["p"].interest.scopes.clone() {
+    for scope in desk.index.plans["p"].subscription.scopes.clone() {
         desk.index.opened(&scope, false);
     }
     desk.see(&widget("w", "True"));
@@ -344,9 +344,9 @@ fn a_plan_that_was_made_anew_inherits_nothing_from_the_one_before() {
         desk.see(&object);
     }
     // That the plan was gone in between nobody told.
-    let mut interest = desk.interest("p", PLAN);
-    interest.uid = "uid-of-the-next".to_owned();
-    let again = desk.index.subscribe(&"p".into(), Arc::new(interest), &BTreeSet::new(), desk.now);
+    let mut subscription = desk.subscription("p", PLAN);
+    subscription.uid = "uid-of-the-next".to_owned();
+    let again = desk.index.subscribe(&"p".into(), Arc::new(subscription), &BTreeSet::new(), desk.now);
     let look = desk.look();
     assert_eq!((look.owned.len(), look.orphan_count, look.counts.values().sum::<i64>()), (0, 0, 0));
     assert_eq!(again.iter().map(|scope| scope.kind.as_str()).collect::<Vec<_>>(), ["Widget"], "it is told of anew");
@@ -500,9 +500,9 @@ fn a_source_wakes_the_plans_whose_manifests_are_in_it() {
     let mut desk = Desk::new();
     let source = map("nobody", "texts", "rain");
     let id = id_of(&kind_of(&source), &source);
-    let mut interest = desk.interest("p", PLAN);
-    interest.sources.insert(id.clone());
-    desk.index.subscribe(&"p".into(), Arc::new(interest), &BTreeSet::new(), desk.now);
+    let mut subscription = desk.subscription("p", PLAN);
+    subscription.sources.insert(id.clone());
+    desk.index.subscribe(&"p".into(), Arc::new(subscription), &BTreeSet::new(), desk.now);
     assert!(desk.index.is_source(&id));
     assert_eq!(desk.see(&source), wakes(&["p"]));
     assert_eq!(desk.lose(&source), wakes(&["p"]));

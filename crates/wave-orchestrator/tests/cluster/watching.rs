@@ -5,8 +5,8 @@ use opcore_testing::running::{Settings, context};
 use serde_json::json;
 use wave_orchestrator::api::v1alpha1::WavePhase;
 use wave_orchestrator::index::PlanName;
-use wave_orchestrator::interest::config_maps;
 use wave_orchestrator::live::Live;
+use wave_orchestrator::subscription::config_maps;
 
 use crate::stage::{NAME, Stage, map};
 

@@ -22,7 +22,7 @@ fn a_plan_that_is_not_told_of_what_it_has_to_hear_of_claims_that_and_says_nothin
     let mut fleet = Play::fleet();
     let before = fleet.settle().status;
     fleet.ready("infrastructure-core");
-    let told_of_another = Some(Arc::new(crate::interest::Interest::default()));
+    let told_of_another = Some(Arc::new(crate::subscription::PlanSubscription::default()));
     for deleted in [false, true] {
         if deleted {
             fleet.plan.metadata.deletion_timestamp =
@@ -31,7 +31,7 @@ fn a_plan_that_is_not_told_of_what_it_has_to_hear_of_claims_that_and_says_nothin
         for subscribed in [None, told_of_another.clone()] {
             fleet.seen.subscribed = subscribed;
             let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
-            assert!(Arc::ptr_eq(decision.claims.interest.as_ref().unwrap(), &fleet.seen.interest));
+            assert!(Arc::ptr_eq(decision.claims.subscription.as_ref().unwrap(), &fleet.seen.subscription));
             assert!(decision.writes.iter().count() == 0 && !decision.release, "{:?}", decision.writes);
             assert_eq!(decision.status, before);
         }

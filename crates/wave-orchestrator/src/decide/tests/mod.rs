@@ -19,7 +19,7 @@ use crate::api::v1alpha1::{
     RETRY_ANNOTATION, SKIP_ANNOTATION, WavePhase,
 };
 use crate::index::{GateSeen, Look, WaveLook};
-use crate::interest::GroupKind;
+use crate::subscription::GroupKind;
 use opcore::duration::Span;
 
 /// What is decided, finalizer included.
@@ -53,7 +53,7 @@ impl Play {
         let look = Look { waves: plan.spec.waves.iter().map(|_| one()).collect(), complete: true, ..Look::default() };
         let probes = plan.spec.waves.iter().map(|_| Vec::new()).collect();
         let mut seen = Observed { revision: "r1".to_owned(), look, probes, ..Observed::default() };
-        seen.subscribed = Some(seen.interest.clone());
+        seen.subscribed = Some(seen.subscription.clone());
         Self { plan, seen, now: "2026-01-01T00:00:00Z".parse().unwrap(), notes: Vec::new() }
     }
 

@@ -212,7 +212,7 @@ fn what_a_hook_applies_at_the_end_waits_until_every_member_was_asked_and_let_go(
     let apply = opcore::writes::Apply { resource: target.resource, object };
     let claimant = opcore::ownership::Claimant::acting_for("wave-orchestrator", &fleet.plan);
     let comparison = opcore::act::Comparison::of(&claimant, &apply).unwrap();
-    let wanted = std::sync::Arc::new(crate::interest::Wanted { apply, comparison, digest: 1 });
+    let wanted = std::sync::Arc::new(crate::subscription::Wanted { apply, comparison, digest: 1 });
     let stage = crate::render::Stage::After;
     fleet.seen.look.applied_kinds.insert(("v1".to_owned(), "ConfigMap".to_owned()));
     let look = fleet.look("infrastructure-core");

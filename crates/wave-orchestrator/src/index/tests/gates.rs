@@ -17,16 +17,16 @@ const GATED: &str = "{ ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: 
 
 /// A plan that is recorded to hold the Kustomization `k`.
 fn subscribe_holder(desk: &mut Desk, name: &str, waves: &str) {
-    let mut interest = desk.interest(name, waves);
+    let mut subscription = desk.subscription(name, waves);
     let held = HeldObject {
         api_version: "kustomize.toolkit.fluxcd.io/v1".to_owned(),
         kind: "Kustomization".to_owned(),
         namespace: Some("shop".to_owned()),
         name: "k".to_owned(),
     };
-    let forgotten = interest.forgotten(&[held]);
-    interest.hold(&forgotten, &desk.served);
-    desk.index.subscribe(&name.into(), Arc::new(interest), &BTreeSet::new(), desk.now);
+    let forgotten = subscription.forgotten(&[held]);
+    subscription.hold(&forgotten, &desk.served);
+    desk.index.subscribe(&name.into(), Arc::new(subscription), &BTreeSet::new(), desk.now);
 }
 
 #[test]

@@ -69,10 +69,10 @@ fn a_job_that_went_before_it_was_complete_is_made_anew() {
 fn after_a_restart_a_job_that_the_status_calls_complete_is_done() {
     let mut desk = Desk::new();
     desk.serve("batch/v1", "Job", true);
-    let mut interest = desk.interest("p", JOBS);
+    let mut subscription = desk.subscription("p", JOBS);
     let done = ["maps", "theirs", "asked"].map(|wave| (wave.to_owned(), "Job shop/j".to_owned()));
-    interest.completed = BTreeSet::from(done);
-    desk.index.subscribe(&"p".into(), Arc::new(interest), &desk.written, desk.now);
+    subscription.completed = BTreeSet::from(done);
+    desk.index.subscribe(&"p".into(), Arc::new(subscription), &desk.written, desk.now);
     assert_eq!(desk.ready(), [false; 3], "nobody has looked yet");
     desk.sync("p");
     assert_eq!(desk.ready(), [true; 3]);

@@ -82,13 +82,13 @@ fn a_watch_that_is_forbidden_names_the_value_that_grants_all_that_is_done_with_i
         "ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k }";
     let desk = Desk::new();
     for (mode, value) in [("", "rbac.nudge"), (", mode: Gate", "rbac.nudge"), (", mode: Observe", "rbac.read")] {
-        let interest = desk.interest("p", &format!("[{{ name: flux, members: [{{ {reference}{mode} }}] }}]"));
-        let rights: Vec<_> = interest.scopes.iter().map(|scope| interest.right_to_watch(scope)).collect();
+        let subscription = desk.subscription("p", &format!("[{{ name: flux, members: [{{ {reference}{mode} }}] }}]"));
+        let rights: Vec<_> = subscription.scopes.iter().map(|scope| subscription.right_to_watch(scope)).collect();
         let right = "list and watch kustomizations.kustomize.toolkit.fluxcd.io in shop";
         assert_eq!(rights, [format!("{right} (value {value} of the chart)")]);
     }
-    let interest = desk.interest("p", PLAN);
-    let rights: Vec<_> = interest.scopes.iter().map(|scope| interest.right_to_watch(scope)).collect();
+    let subscription = desk.subscription("p", PLAN);
+    let rights: Vec<_> = subscription.scopes.iter().map(|scope| subscription.right_to_watch(scope)).collect();
     let read = "list and watch widgets.example.io in shop (value rbac.read of the chart)";
     assert_eq!(rights, ["list and watch configmaps (value rbac.apply of the chart)", read]);
 }

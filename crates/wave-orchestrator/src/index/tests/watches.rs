@@ -10,7 +10,7 @@ fn trouble(kind: TroubleKind) -> Trouble {
 
 /// The watch on Widgets.
 fn widgets(desk: &Desk) -> ScopeId {
-    desk.index.plans["p"].interest.scopes.iter().find(|scope| scope.kind == "Widget").unwrap().clone()
+    desk.index.plans["p"].subscription.scopes.iter().find(|scope| scope.kind == "Widget").unwrap().clone()
 }
 
 #[test]

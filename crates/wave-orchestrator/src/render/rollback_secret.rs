@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use opcore::ownership::owner_reference;
 
-use super::{DraftItem, DraftTask};
+use super::{ParsedItem, ParsedTask};
 use crate::api::v1alpha1::WavePlan;
 
 /// A Secret has no room for more.
@@ -18,10 +18,10 @@ pub(super) const KEPT_AT_MOST: usize = 900_000;
 const KEY: &str = "manifests";
 
 /// The manifests of a wave as one text. JSON is YAML.
-pub(super) fn kept_text(items: &[DraftItem]) -> String {
+pub(super) fn kept_text(items: &[ParsedItem]) -> String {
     // What a hook did is not done again.
     let objects = items.iter().filter(|item| !item.stage.is_hook()).filter_map(|item| match &item.task {
-        DraftTask::Apply(object) => serde_json::to_string(object).ok(),
+        ParsedTask::Apply(object) => serde_json::to_string(object).ok(),
         _ => None,
     });
     objects.collect::<Vec<_>>().join("\n---\n")

@@ -144,7 +144,7 @@ fn started_late(
     now: Timestamp,
 ) -> Option<Note> {
     let why = "Its pod did not start in time, and its turn was given to others";
-    let why = match super::want::why_not_started(workspace) {
+    let why = match super::next_run::why_not_started(workspace) {
         Some(trouble) => format!("{why}. {}", trouble.trim_end_matches('.')),
         None => why.to_owned(),
     };
@@ -265,7 +265,7 @@ fn checks(report: &Report, outcome: Outcome, status: &mut TerraformWorkspaceStat
     let failed = report.diagnostics.iter().filter(|said| said.is_failed_check()).cloned().collect();
     let before = std::mem::replace(&mut status.failed_checks, failed);
     let new: Vec<&Diagnostic> = status.failed_checks.iter().filter(|failed| !before.contains(failed)).collect();
-    let words: Vec<String> = new.into_iter().map(super::want::words).collect();
+    let words: Vec<String> = new.into_iter().map(super::next_run::words).collect();
     (!words.is_empty()).then(|| Note::warning("CheckFailed", shortened(&words.join(" "), 900)))
 }
 
@@ -382,7 +382,7 @@ fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &Ter
         }
         (Action::Check, outcome) if !outcome.is_good() => {
             let first = report.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error);
-            Some(check_failed(&first.map(super::want::words).unwrap_or_default()))
+            Some(check_failed(&first.map(super::next_run::words).unwrap_or_default()))
         }
         (Action::Apply, Outcome::Applied) => {
             let summary = status.plan.as_ref().map(|plan| plan.summary.as_str()).unwrap_or_default();

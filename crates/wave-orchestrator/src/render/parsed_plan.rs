@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::core::DynamicObject;
 use sha2::{Digest, Sha256};
 
-use super::kept::{KEPT_AT_MOST, kept_text};
+use super::rollback_secret::{KEPT_AT_MOST, kept_text};
 use super::{Stage, parse};
 use crate::api::v1alpha1::{
     ConfigMapKey, HealthCheck, Manifests, Member, Mode, OnFailure, Parallelism, Probe, WAVE_LABEL, Wave, WavePlanSpec,
@@ -26,9 +26,9 @@ pub type Sources = BTreeMap<(String, String), Source>;
 
 /// A plan taken apart.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub struct ParsedPlan {
     /// One per wave of the spec, in its order.
-    pub waves: Vec<DraftWave>,
+    pub waves: Vec<ParsedWave>,
     /// The kinds that it mentions, as it writes them: `apiVersion` and `kind`.
     pub kinds: BTreeSet<(String, String)>,
     /// A digest of the spec and of what its sources hold.
@@ -37,11 +37,11 @@ pub struct Draft {
 
 /// A wave taken apart.
 #[derive(Debug, Default)]
-pub struct DraftWave {
+pub struct ParsedWave {
     /// Its name.
     pub name: String,
     /// In the order in which they start.
-    pub items: Vec<DraftItem>,
+    pub items: Vec<ParsedItem>,
     /// The endpoints to ask.
     pub probes: Vec<Probe>,
     /// Why it cannot be carried out, if it cannot.
@@ -52,7 +52,7 @@ pub struct DraftWave {
 
 /// One object, or one choice of objects, that must be ready.
 #[derive(Clone, Debug)]
-pub struct DraftItem {
+pub struct ParsedItem {
     /// The member it is from; health checks come after all members.
     pub member: usize,
     /// When, inside its member or its wave, it starts.
@@ -62,16 +62,16 @@ pub struct DraftItem {
     /// Its kind.
     pub kind: String,
     /// Which object, or objects.
-    pub subject: DraftSubject,
+    pub subject: ParsedSubject,
     /// What is done with it.
-    pub task: DraftTask,
+    pub task: ParsedTask,
     /// Whether a health check of the same wave says what readiness means for it: its own word does not count.
     pub checked: bool,
 }
 
 /// Which object, or objects.
 #[derive(Clone, Debug)]
-pub enum DraftSubject {
+pub enum ParsedSubject {
     /// One, by its name.
     Named {
         /// As written; a kind without namespaces has none.
@@ -90,7 +90,7 @@ pub enum DraftSubject {
 
 /// What is done with an item.
 #[derive(Clone, Debug)]
-pub enum DraftTask {
+pub enum ParsedTask {
     /// Someone else makes it.
     Observe(Mode),
     /// It is applied.
@@ -113,40 +113,40 @@ pub struct Check {
 /// # Guarantees
 ///
 /// Total: a wave that cannot be carried out says why, and the others are as they would be without it.
-pub fn draft(spec: &WavePlanSpec, sources: &Sources) -> Draft {
-    draft_with(spec, sources, &BTreeMap::new())
+pub fn parsed(spec: &WavePlanSpec, sources: &Sources) -> ParsedPlan {
+    parse_with(spec, sources, &BTreeMap::new())
 }
 
 /// Takes a plan apart in which some waves have other manifests than the spec says: those by their names.
-pub fn draft_with(spec: &WavePlanSpec, sources: &Sources, instead: &BTreeMap<String, Arc<String>>) -> Draft {
+pub fn parse_with(spec: &WavePlanSpec, sources: &Sources, instead: &BTreeMap<String, Arc<String>>) -> ParsedPlan {
     let revision = revision(spec, sources);
     let one = |wave: &Wave| wave_of(wave, sources, &revision, instead.get(&wave.name).map(|text| text.as_str()));
-    let waves: Vec<DraftWave> = spec.waves.iter().map(one).collect();
+    let waves: Vec<ParsedWave> = spec.waves.iter().map(one).collect();
     let items = waves.iter().flat_map(|wave| &wave.items);
     let kinds = items.map(|item| (item.api_version.clone(), item.kind.clone())).collect();
-    Draft { waves, kinds, revision }
+    ParsedPlan { waves, kinds, revision }
 }
 
-fn wave_of(wave: &Wave, sources: &Sources, revision: &str, instead: Option<&str>) -> DraftWave {
-    let mut draft = DraftWave { name: wave.name.clone(), probes: wave.probes.clone(), ..DraftWave::default() };
+fn wave_of(wave: &Wave, sources: &Sources, revision: &str, instead: Option<&str>) -> ParsedWave {
+    let mut parsed = ParsedWave { name: wave.name.clone(), probes: wave.probes.clone(), ..ParsedWave::default() };
     let taken = match instead {
         None => items(wave, sources, revision),
         Some(text) => items(&with_manifests(wave, text), sources, revision),
     };
     match taken {
-        Ok(items) => draft.items = items,
-        Err(problem) => draft.problem = Some(problem),
+        Ok(items) => parsed.items = items,
+        Err(problem) => parsed.problem = Some(problem),
     }
-    if wave.on_failure == OnFailure::Rollback && draft.problem.is_none() {
-        let text = kept_text(&draft.items);
+    if wave.on_failure == OnFailure::Rollback && parsed.problem.is_none() {
+        let text = kept_text(&parsed.items);
         if text.len() > KEPT_AT_MOST {
             let words =
                 "its manifests are too large to be kept for onFailure: Rollback; spread them over several waves";
-            draft.problem = Some(words.to_owned());
+            parsed.problem = Some(words.to_owned());
         }
-        draft.to_keep = Some(text).filter(|text| !text.is_empty()).map(Arc::new);
+        parsed.to_keep = Some(text).filter(|text| !text.is_empty()).map(Arc::new);
     }
-    draft
+    parsed
 }
 
 /// The wave with other manifests; what others make stays.
@@ -157,7 +157,7 @@ fn with_manifests(wave: &Wave, text: &str) -> Wave {
     Wave { members: others.chain([kept]).collect(), hooks: None, ..wave.clone() }
 }
 
-fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<DraftItem>, String> {
+fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<ParsedItem>, String> {
     // Hooks are like members before the first and after the last.
     let (first, checked, last) = (1, wave.members.len() + 1, wave.members.len() + 2);
     let checks = wave.health_checks.iter().enumerate().map(|(n, check)| check_of(n, checked, check));
@@ -180,13 +180,13 @@ fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<DraftItem
             None => format!("members[{number}]"),
         };
         match (&member.reference, &member.manifests) {
-            (Some(reference), None) => items.push(DraftItem {
+            (Some(reference), None) => items.push(ParsedItem {
                 member: first + number,
                 stage: Stage::Rest,
                 api_version: reference.api_version.clone(),
                 kind: reference.kind.clone(),
-                subject: DraftSubject::Named { namespace: reference.namespace.clone(), name: reference.name.clone() },
-                task: DraftTask::Observe(member.mode()),
+                subject: ParsedSubject::Named { namespace: reference.namespace.clone(), name: reference.name.clone() },
+                task: ParsedTask::Observe(member.mode()),
                 checked: false,
             }),
             (None, Some(manifests)) => items.extend(applied(&wave.name, first + number, &place, manifests, sources)?),
@@ -204,7 +204,7 @@ fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<DraftItem
             (check.stage, check.member) = (hook.stage, hook.member);
         }
     }
-    items.retain(|item| !(item.checked && matches!(item.task, DraftTask::Observe(Mode::Observe))));
+    items.retain(|item| !(item.checked && matches!(item.task, ParsedTask::Observe(Mode::Observe))));
     items.extend(checks);
     match wave.parallelism {
         Parallelism::Concurrent => items.sort_by_key(|item| (item.stage, item.member)),
@@ -219,7 +219,7 @@ fn applied(
     place: &str,
     manifests: &Manifests,
     sources: &Sources,
-) -> Result<Vec<DraftItem>, String> {
+) -> Result<Vec<ParsedItem>, String> {
     let mut items = Vec::new();
     for (origin, text) in texts(manifests, sources).map_err(|why| format!("{place}: {why}"))? {
         let parsed =
@@ -233,13 +233,13 @@ fn applied(
                 object.metadata.namespace.clone_from(&manifests.namespace);
             }
             object.metadata.labels.get_or_insert_default().insert(WAVE_LABEL.to_owned(), wave.to_owned());
-            items.push(DraftItem {
+            items.push(ParsedItem {
                 member,
                 stage: manifest.stage,
                 api_version,
                 kind,
-                subject: DraftSubject::Named { namespace: object.namespace(), name: object.name_any() },
-                task: DraftTask::Apply(Box::new(object)),
+                subject: ParsedSubject::Named { namespace: object.namespace(), name: object.name_any() },
+                task: ParsedTask::Apply(Box::new(object)),
                 checked: false,
             });
         }
@@ -253,8 +253,8 @@ fn applied(
 }
 
 /// A Job that is through does not run again: each rollout makes one of its own.
-fn run_anew(item: &mut DraftItem, revision: &str) -> Result<(), String> {
-    let (DraftTask::Apply(object), DraftSubject::Named { name, .. }) = (&mut item.task, &mut item.subject) else {
+fn run_anew(item: &mut ParsedItem, revision: &str) -> Result<(), String> {
+    let (ParsedTask::Apply(object), ParsedSubject::Named { name, .. }) = (&mut item.task, &mut item.subject) else {
         return Ok(());
     };
     if item.kind != "Job" || !item.api_version.starts_with("batch/") {
@@ -297,38 +297,38 @@ fn from_config_map(reference: &ConfigMapKey, sources: &Sources) -> Result<Vec<(S
     }
 }
 
-fn check_of(number: usize, members: usize, check: &HealthCheck) -> Result<DraftItem, String> {
+fn check_of(number: usize, members: usize, check: &HealthCheck) -> Result<ParsedItem, String> {
     let compile = |field: &str, text: &str| {
         Expression::compile(text).map_err(|why| format!("healthChecks[{number}].{field} does not compile: {why}"))
     };
     let target = &check.target;
     let subject = match (&target.name, &target.selector) {
-        (Some(name), None) => DraftSubject::Named { namespace: target.namespace.clone(), name: name.clone() },
+        (Some(name), None) => ParsedSubject::Named { namespace: target.namespace.clone(), name: name.clone() },
         (None, Some(selector)) => {
-            DraftSubject::Selected { namespace: target.namespace.clone(), selector: selector.clone() }
+            ParsedSubject::Selected { namespace: target.namespace.clone(), selector: selector.clone() }
         }
         _ => return Err(format!("healthChecks[{number}].target needs either name or selector")),
     };
     let ready = compile("ready", &check.ready)?;
     let failed = check.failed.as_deref().map(|text| compile("failed", text)).transpose()?;
-    Ok(DraftItem {
+    Ok(ParsedItem {
         member: members,
         stage: Stage::Rest,
         api_version: target.api_version.clone(),
         kind: target.kind.clone(),
         subject,
-        task: DraftTask::Check(Arc::new(Check { ready, failed })),
+        task: ParsedTask::Check(Arc::new(Check { ready, failed })),
         checked: false,
     })
 }
 
-fn names_the_same(one: &DraftItem, other: &DraftItem) -> bool {
+fn names_the_same(one: &ParsedItem, other: &ParsedItem) -> bool {
     let group =
-        |item: &DraftItem| item.api_version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
+        |item: &ParsedItem| item.api_version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
     match (&one.subject, &other.subject) {
         (
-            DraftSubject::Named { namespace: a, name: one_name },
-            DraftSubject::Named { namespace: b, name: other_name },
+            ParsedSubject::Named { namespace: a, name: one_name },
+            ParsedSubject::Named { namespace: b, name: other_name },
         ) => a == b && one_name == other_name && one.kind == other.kind && group(one) == group(other),
         _ => false,
     }
@@ -355,7 +355,7 @@ mod tests {
     }
 
     fn problem(yaml: &str, sources: &Sources) -> String {
-        draft(&spec(yaml), sources).waves.iter().find_map(|wave| wave.problem.clone()).unwrap_or_default()
+        parsed(&spec(yaml), sources).waves.iter().find_map(|wave| wave.problem.clone()).unwrap_or_default()
     }
 
     #[test]
@@ -389,20 +389,20 @@ mod tests {
             );
             let found = problem(&yaml, &sources);
             assert!(found.contains(words), "{wave}: {found}");
-            assert_eq!(draft(&spec(&yaml), &sources).waves[1].items.len(), 1);
+            assert_eq!(parsed(&spec(&yaml), &sources).waves[1].items.len(), 1);
         }
     }
 
     #[test]
     fn a_check_in_cel_overrules_what_the_member_itself_says() {
-        let draft = draft(
+        let parsed = parsed(
             &spec(
                 "waves:\n- name: db\n  members: [{ref: {apiVersion: e.io/v1, kind: Database, namespace: db, name: main}}]\n  healthChecks: [{target: {apiVersion: e.io/v1, kind: Database, namespace: db, name: main}, ready: \"status.phase == 'Ready'\"}]\n",
             ),
             &Sources::new(),
         );
-        assert_eq!(draft.waves[0].items.len(), 1);
-        assert!(matches!(draft.waves[0].items[0].task, DraftTask::Check(_)));
+        assert_eq!(parsed.waves[0].items.len(), 1);
+        assert!(matches!(parsed.waves[0].items[0].task, ParsedTask::Check(_)));
     }
 
     #[test]
@@ -414,16 +414,16 @@ mod tests {
             let yaml = format!(
                 "waves: [{{name: db, parallelism: {parallelism}, members: [{member}], hooks: {{before: {{inline: '{job}'}}, after: {{inline: '{map}'}}}}}}]"
             );
-            let draft = draft(&spec(&yaml), &Sources::new());
-            let names: Vec<String> = draft.waves[0]
+            let parsed = parsed(&spec(&yaml), &Sources::new());
+            let names: Vec<String> = parsed.waves[0]
                 .items
                 .iter()
                 .map(|item| match &item.task {
-                    DraftTask::Apply(object) => object.name_any(),
+                    ParsedTask::Apply(object) => object.name_any(),
                     _ => String::new(),
                 })
                 .collect();
-            assert_eq!(names, [format!("migrate-{}", draft.revision), "n".to_owned(), "done".to_owned()]);
+            assert_eq!(names, [format!("migrate-{}", parsed.revision), "n".to_owned(), "done".to_owned()]);
         }
         let long = format!(
             "waves: [{{name: a, hooks: {{before: {{inline: '{}'}}}}}}]",
@@ -445,8 +445,8 @@ mod tests {
                 Some(Arc::new(BTreeMap::from([("k".to_owned(), text.to_owned())]))),
             )])
         };
-        let one = draft(&spec(yaml), &source("x")).revision;
-        assert_eq!(one, draft(&spec(&format!("suspend: true\n{yaml}")), &source("x")).revision);
-        assert_ne!(one, draft(&spec(yaml), &source("y")).revision);
+        let one = parsed(&spec(yaml), &source("x")).revision;
+        assert_eq!(one, parsed(&spec(&format!("suspend: true\n{yaml}")), &source("x")).revision);
+        assert_ne!(one, parsed(&spec(yaml), &source("y")).revision);
     }
 }

@@ -8,7 +8,7 @@ use crate::api::v1alpha1::Outcome;
 use crate::run::bundle::Bundle;
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::Layout;
-use crate::runner::stream::{Heard, told};
+use crate::runner::stream::{EngineOutput, told};
 
 /// What is said of values that a module does not take.
 const OF_VALUES: [&str; 3] =
@@ -47,7 +47,7 @@ impl Play {
         bundle: &Bundle,
         layout: &Layout,
         engine: &Engine,
-        heard: &Heard,
+        heard: &EngineOutput,
     ) -> Result<(), Outcome> {
         if bundle.expected.is_empty() || !heard.diagnostics.iter().any(|said| said.summary == UNDECLARED) {
             return Ok(());

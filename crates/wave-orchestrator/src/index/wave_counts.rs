@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use opcore::readiness::Fence;
 use serde_json::Value;
 
-use super::knowledge::{Known, Refused, Unreachable};
-use crate::interest::{Item, ObjectId, ScopeId, Subject};
+use super::item_state::{Known, Refused, Unreachable};
+use crate::subscription::{Item, ObjectId, ScopeId, Subject};
 
 /// Whether an event changed anything worth a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum Tallied {
 
 /// What is known of the items of a wave, and the counts that follow from it.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct WaveCounts {
     known: Vec<Known>,
     /// Items that nobody has looked at yet.
     pub(super) unread: BTreeSet<usize>,
@@ -45,7 +45,7 @@ pub(super) struct Tally {
     pub(super) unanswered: BTreeSet<usize>,
 }
 
-impl Tally {
+impl WaveCounts {
     pub(super) fn push(&mut self, item: &Item, known: Known) {
         let number = self.known.len();
         self.known.push(known);

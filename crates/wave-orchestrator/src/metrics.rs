@@ -1,4 +1,4 @@
-//! What is measured of plans, beyond what every operator measures of its objects.
+//! What is measured of plans, beyond what every operator metrics of its objects.
 //!
 //! These name plans: they are few, and their series go with them.
 
@@ -44,7 +44,7 @@ pub const ALL: &[Metric] = &[WAVES, WAVE_SECONDS, REMAINING];
 const BUCKETS: [f64; 12] = [1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0];
 
 /// The metrics of this operator's own.
-pub struct Measures {
+pub struct PlanMetrics {
     waves: IntGaugeVec,
     wave_seconds: HistogramVec,
     remaining: Remaining,
@@ -52,7 +52,7 @@ pub struct Measures {
     counted: Mutex<HashMap<String, HashMap<String, Timestamp>>>,
 }
 
-impl Measures {
+impl PlanMetrics {
     /// Makes and registers them.
     ///
     /// # Errors
@@ -60,16 +60,16 @@ impl Measures {
     /// Never in practice: names and labels are fixed, and one process has one operator.
     pub fn new(metrics: &Metrics) -> Result<Self, prometheus::Error> {
         let histogram = HistogramOpts::from(Opts::from(&WAVE_SECONDS)).buckets(BUCKETS.to_vec());
-        let measures = Self {
+        let own = Self {
             waves: IntGaugeVec::new((&WAVES).into(), WAVES.labels)?,
             wave_seconds: HistogramVec::new(histogram, WAVE_SECONDS.labels)?,
             remaining: Remaining { gauge: GaugeVec::new((&REMAINING).into(), REMAINING.labels)?, ends: Arc::default() },
             counted: Mutex::default(),
         };
-        metrics.registry().register(Box::new(measures.waves.clone()))?;
-        metrics.registry().register(Box::new(measures.wave_seconds.clone()))?;
-        metrics.registry().register(Box::new(measures.remaining.clone()))?;
-        Ok(measures)
+        metrics.registry().register(Box::new(own.waves.clone()))?;
+        metrics.registry().register(Box::new(own.wave_seconds.clone()))?;
+        metrics.registry().register(Box::new(own.remaining.clone()))?;
+        Ok(own)
     }
 
     /// A plan is about to have this status.
@@ -171,9 +171,9 @@ mod tests {
 
     use super::*;
 
-    fn measures() -> (Measures, Metrics) {
+    fn metrics() -> (PlanMetrics, Metrics) {
         let metrics = Metrics::new(opcore::build_info!()).unwrap();
-        (Measures::new(&metrics).unwrap(), metrics)
+        (PlanMetrics::new(&metrics).unwrap(), metrics)
     }
 
     fn plan(status: serde_json::Value) -> WavePlan {
@@ -205,10 +205,10 @@ mod tests {
 
     #[test]
     fn the_waves_of_a_plan_are_counted_by_phase_and_all_its_series_go_with_it() {
-        let (measures, metrics) = measures();
+        let (of_plans, metrics) = metrics();
         let plan = plan(waves("Running", "Waiting"));
         let ready = WavePlan { status: serde_json::from_value(waves("Ready", "Running")).unwrap(), ..plan.clone() };
-        measures.show(&plan, plan.status.as_ref().unwrap());
+        of_plans.show(&plan, plan.status.as_ref().unwrap());
         assert_eq!(
             lines(&metrics),
             [
@@ -218,7 +218,7 @@ mod tests {
         );
         // It is decided twice, since the first answer was lost.
         for _ in 0..2 {
-            measures.show(&plan, ready.status.as_ref().unwrap());
+            of_plans.show(&plan, ready.status.as_ref().unwrap());
         }
         assert_eq!(
             lines(&metrics),
@@ -229,21 +229,21 @@ mod tests {
                 r#"opcore_waveplan_waves{name="fleet",phase="Running"} 1"#,
             ]
         );
-        measures.forget("fleet");
+        of_plans.forget("fleet");
         assert!(!metrics.text().contains("fleet"), "{}", metrics.text());
     }
 
     #[test]
     fn what_had_nothing_to_do_took_no_time_that_counts() {
-        let (measures, metrics) = measures();
+        let (of_plans, metrics) = metrics();
         let plan = plan(waves("Waiting", "Waiting"));
-        measures.show(&plan, &serde_json::from_value(waves("Ready", "Ready")).unwrap());
+        of_plans.show(&plan, &serde_json::from_value(waves("Ready", "Ready")).unwrap());
         assert_eq!(lines(&metrics), [r#"opcore_waveplan_waves{name="fleet",phase="Ready"} 2"#]);
     }
 
     #[test]
     fn the_time_that_is_left_passes_while_nothing_happens_but_not_while_the_plan_stands_still() {
-        let (measures, metrics) = measures();
+        let (of_plans, metrics) = metrics();
         let left = || {
             let text = metrics.text();
             let line =
@@ -252,12 +252,12 @@ mod tests {
         };
         let path = json!({ "waves": [], "total": "10m", "elapsed": "0s", "remaining": "10m" });
         let plan = plan(json!({ "criticalPath": path, "phase": "Suspended" }));
-        measures.show(&plan, plan.status.as_ref().unwrap());
+        of_plans.show(&plan, plan.status.as_ref().unwrap());
         assert!((left() - 600.0).abs() < f64::EPSILON);
         let eta = Timestamp::now().checked_add(SignedDuration::from_mins(5)).unwrap();
         let mut running = plan.status.clone().unwrap();
         running.eta = Some(format!("{eta:.0}"));
-        measures.show(&plan, &running);
+        of_plans.show(&plan, &running);
         let first = left();
         assert!((298.0..=300.0).contains(&first), "{first}");
         assert!(left() < first);

@@ -15,7 +15,7 @@ use crate::run::report::{DriftReport, NAMED_RESOURCES, OutputValues, PlanReport,
 use crate::runner::engine::{Engine, Listen};
 use crate::runner::layout::{Layout, put};
 use crate::runner::providers::{self, LOCKFILE};
-use crate::runner::stream::Heard;
+use crate::runner::stream::EngineOutput;
 use crate::runner::wire::PlanFiling;
 use crate::store::places::Facts;
 use crate::store::state::facts;
@@ -194,7 +194,7 @@ impl Play {
     }
 
     /// Tells what the plan would change although its inputs are those that were applied, and reality is as the state has it.
-    fn tell_not_drifted(&mut self, heard: &Heard) {
+    fn tell_not_drifted(&mut self, heard: &EngineOutput) {
         let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
         let others = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
         let others: Vec<String> = others.map(|change| format!("{} ({})", change.address, change.action)).collect();
@@ -210,7 +210,12 @@ impl Play {
     }
 
     /// Makes a plan, and answers whether it changes anything.
-    async fn plan(&mut self, layout: &Layout, engine: &Engine, is_managed: bool) -> Result<(bool, Heard), Outcome> {
+    async fn plan(
+        &mut self,
+        layout: &Layout,
+        engine: &Engine,
+        is_managed: bool,
+    ) -> Result<(bool, EngineOutput), Outcome> {
         let mut serial = 0;
         if is_managed {
             let summary = self.store.summary().await;
@@ -246,7 +251,7 @@ impl Play {
     }
 
     /// Why a person should look at a plan.
-    fn approval_reason(&self, heard: &Heard) -> Option<ApprovalReason> {
+    fn approval_reason(&self, heard: &EngineOutput) -> Option<ApprovalReason> {
         if self.order.stop_if_tainted && !heard.tainted.is_empty() {
             return Some(ApprovalReason::ReplacesTainted);
         }
@@ -259,7 +264,7 @@ impl Play {
     /// again, and what is gone already would be left after each destroy.
     async fn unchanged(
         &mut self,
-        heard: &Heard,
+        heard: &EngineOutput,
         layout: &Layout,
         engine: &Engine,
         is_managed: bool,
@@ -363,7 +368,7 @@ impl Play {
 }
 
 /// What differs from the state.
-fn drift(heard: &Heard) -> DriftReport {
+fn drift(heard: &EngineOutput) -> DriftReport {
     let count = i64::try_from(heard.drifted.len()).unwrap_or(i64::MAX);
     DriftReport { count, resources: first(&heard.drifted) }
 }

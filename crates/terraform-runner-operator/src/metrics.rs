@@ -1,4 +1,4 @@
-//! What is measured of workspaces and their runs, beyond what every operator measures of its objects.
+//! What is measured of workspaces and their runs, beyond what every operator workspace_metrics of its objects.
 //!
 //! Those that name workspaces have few values each, and go with them.
 
@@ -82,7 +82,7 @@ const PHASES: [WorkspacePhase; 8] = [
 ];
 
 /// The metrics of this operator's own.
-pub struct Measures {
+pub struct WorkspaceMetrics {
     runs: IntCounterVec,
     run_seconds: HistogramVec,
     phase: IntGaugeVec,
@@ -92,7 +92,7 @@ pub struct Measures {
     counted: Mutex<HashMap<Key, i64>>,
 }
 
-impl Measures {
+impl WorkspaceMetrics {
     /// Makes and registers them.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Measures {
     pub fn new(metrics: &Metrics, slots: &Arc<Slots>) -> Result<Self, prometheus::Error> {
         let histogram = HistogramOpts::from(Opts::from(&RUN_SECONDS)).buckets(BUCKETS.to_vec());
         let gauge = |metric: &Metric| IntGaugeVec::new(metric.into(), metric.labels);
-        let measures = Self {
+        let workspace_metrics = Self {
             runs: IntCounterVec::new((&RUNS).into(), RUNS.labels)?,
             run_seconds: HistogramVec::new(histogram, RUN_SECONDS.labels)?,
             phase: gauge(&PHASE)?,
@@ -110,17 +110,17 @@ impl Measures {
             counted: Mutex::default(),
         };
         let registry = metrics.registry();
-        registry.register(Box::new(measures.runs.clone()))?;
-        registry.register(Box::new(measures.run_seconds.clone()))?;
-        registry.register(Box::new(measures.phase.clone()))?;
-        registry.register(Box::new(measures.failures.clone()))?;
-        registry.register(Box::new(measures.drifted.clone()))?;
+        registry.register(Box::new(workspace_metrics.runs.clone()))?;
+        registry.register(Box::new(workspace_metrics.run_seconds.clone()))?;
+        registry.register(Box::new(workspace_metrics.phase.clone()))?;
+        registry.register(Box::new(workspace_metrics.failures.clone()))?;
+        registry.register(Box::new(workspace_metrics.drifted.clone()))?;
         registry.register(Box::new(Turns {
             slots: slots.clone(),
             active: gauge(&ACTIVE)?,
             waiting: gauge(&WAITING)?,
         }))?;
-        Ok(measures)
+        Ok(workspace_metrics)
     }
 
     /// A workspace with this old status is about to have this new one.
@@ -218,10 +218,10 @@ mod tests {
 
     const END: &str = "2026-01-01T00:00:03.5Z";
 
-    fn measures() -> (Measures, Metrics, Arc<Slots>) {
+    fn workspace_metrics() -> (WorkspaceMetrics, Metrics, Arc<Slots>) {
         let metrics = Metrics::new(opcore::build_info!()).unwrap();
         let slots = Arc::new(Slots::new(Limits { runs: 1, share: 1, checks: 1 }.into()));
-        (Measures::new(&metrics, &slots).unwrap(), metrics, slots)
+        (WorkspaceMetrics::new(&metrics, &slots).unwrap(), metrics, slots)
     }
 
     fn key() -> Key {
@@ -249,19 +249,19 @@ mod tests {
 
     #[test]
     fn a_run_is_counted_once_although_its_end_is_decided_twice_and_not_by_a_successor() {
-        let (measures, metrics, _) = measures();
+        let (workspace_metrics, metrics, _) = workspace_metrics();
         let (old, new) = (after(1, "Failed"), after(2, "Applied"));
         for _ in 0..2 {
-            measures.show(&key(), Some(&old), &new, END.parse().unwrap());
+            workspace_metrics.show(&key(), Some(&old), &new, END.parse().unwrap());
         }
-        measures.show(&key(), Some(&new), &new, END.parse().unwrap());
+        workspace_metrics.show(&key(), Some(&new), &new, END.parse().unwrap());
         let counted = [
             r#"opcore_terraform_run_duration_seconds_sum{action="apply"} 3.5"#,
             r#"opcore_terraform_run_duration_seconds_count{action="apply"} 1"#,
             r#"opcore_terraform_runs_total{action="apply",outcome="Applied"} 1"#,
         ];
         assert_eq!(lines(&metrics)[..3], counted);
-        let (successor, metrics, _) = self::measures();
+        let (successor, metrics, _) = self::workspace_metrics();
         successor.show(&key(), Some(&new), &new, END.parse().unwrap());
         assert_eq!(
             lines(&metrics),
@@ -271,8 +271,8 @@ mod tests {
 
     #[test]
     fn where_a_workspace_stands_is_shown_and_all_its_series_go_with_it() {
-        let (measures, metrics, _) = measures();
-        let show = |value: Value| measures.show(&key(), None, &status(value), END.parse().unwrap());
+        let (workspace_metrics, metrics, _) = workspace_metrics();
+        let show = |value: Value| workspace_metrics.show(&key(), None, &status(value), END.parse().unwrap());
         show(json!({ "phase": "Failed", "failures": 3 }));
         show(
             json!({ "phase": "AwaitingApproval", "drift": { "checkedAt": END, "count": 2, "summary": "2 resources" } }),
@@ -282,16 +282,16 @@ mod tests {
             r#"opcore_terraform_workspace_phase{name="network",namespace="infra",phase="AwaitingApproval"} 1"#,
         ];
         assert_eq!(lines(&metrics), shown);
-        measures.forget(&key());
+        workspace_metrics.forget(&key());
         assert!(!metrics.text().contains("network"), "{}", metrics.text());
     }
 
     #[test]
     fn a_comparison_that_failed_does_not_say_that_nothing_differs() {
-        let (measures, metrics, _) = measures();
+        let (workspace_metrics, metrics, _) = workspace_metrics();
         let show = |count: i64, summary: &str| {
             let drift = json!({ "checkedAt": END, "count": count, "summary": summary });
-            measures.show(&key(), None, &status(json!({ "drift": drift })), END.parse().unwrap());
+            workspace_metrics.show(&key(), None, &status(json!({ "drift": drift })), END.parse().unwrap());
             metrics.text().lines().any(|line| line.contains("drifted") && line.ends_with(" 1"))
         };
         assert!(show(1, "1 resource"));
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn turns_are_counted_when_someone_asks() {
-        let (_measures, metrics, slots) = measures();
+        let (_measures, metrics, slots) = workspace_metrics();
         let other = Key { name: "other".to_owned(), ..key() };
         assert!(slots.take(&key(), Class::Check) && !slots.take(&other, Class::Run));
         let shown =

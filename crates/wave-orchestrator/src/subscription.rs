@@ -16,7 +16,7 @@ pub use opcore::watch::discovery::{Served, WrittenKind};
 use opcore::writes::{Apply, Target};
 
 use crate::api::v1alpha1::{HeldObject, Mode, ObjectRef};
-use crate::render::{Check, Draft, DraftItem, DraftSubject, DraftTask, Stage};
+use crate::render::{Check, ParsedItem, ParsedPlan, ParsedSubject, ParsedTask, Stage};
 
 /// The watch on all objects of a kind that this operator applied.
 pub fn ours(resource: &ApiResource, operator: &str) -> ScopeId {
@@ -40,7 +40,7 @@ pub fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
 
 /// What a plan wants to hear of.
 #[derive(Debug, Default)]
-pub struct Interest {
+pub struct PlanSubscription {
     /// The plan's UID: the label on what it applied.
     pub uid: String,
     /// The rollout that this is about.
@@ -48,9 +48,9 @@ pub struct Interest {
     /// The Jobs that were complete in it before, as far as that was published: each with its wave.
     pub completed: BTreeSet<(String, String)>,
     /// One per wave of the spec, in its order.
-    pub waves: Vec<WaveInterest>,
+    pub waves: Vec<WaveSubscription>,
     /// What it holds suspended, or may hold, and its waves no longer say so.
-    pub held: WaveInterest,
+    pub held: WaveSubscription,
     /// The watches it takes.
     pub scopes: BTreeSet<ScopeId>,
     /// Those of them that tell of objects which it nudges or gates.
@@ -71,14 +71,14 @@ pub struct Interest {
     pub resync: Option<Duration>,
 }
 
-impl Interest {
+impl PlanSubscription {
     /// All groups of items: the waves, and what else is held.
-    pub fn groups(&self) -> impl Iterator<Item = &WaveInterest> {
+    pub fn groups(&self) -> impl Iterator<Item = &WaveSubscription> {
         self.waves.iter().chain([&self.held])
     }
 
     /// The group of this number.
-    pub fn group(&self, number: usize) -> Option<&WaveInterest> {
+    pub fn group(&self, number: usize) -> Option<&WaveSubscription> {
         if number == self.waves.len() { Some(&self.held) } else { self.waves.get(number) }
     }
 
@@ -135,7 +135,7 @@ impl Interest {
 
 /// What a wave wants to hear of.
 #[derive(Debug, Default)]
-pub struct WaveInterest {
+pub struct WaveSubscription {
     /// Its name.
     pub name: String,
     /// In the order in which they start.
@@ -276,13 +276,13 @@ impl fmt::Debug for Wanted {
 /// # Guarantees
 ///
 /// Total: a kind that is not served leaves its items without a watch; an item that cannot be makes its wave a problem.
-pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: &Claimant) -> Interest {
+pub fn resolve(parsed: &ParsedPlan, served: &BTreeMap<WrittenKind, Served>, claimant: &Claimant) -> PlanSubscription {
     let uid = claimant.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default();
-    let mut interest = Interest { uid, revision: draft.revision.clone(), ..Interest::default() };
+    let mut subscription = PlanSubscription { uid, revision: parsed.revision.clone(), ..PlanSubscription::default() };
     let mut first = HashMap::new();
-    for wave in &draft.waves {
+    for wave in &parsed.waves {
         let mut resolved =
-            WaveInterest { name: wave.name.clone(), problem: wave.problem.clone(), ..WaveInterest::default() };
+            WaveSubscription { name: wave.name.clone(), problem: wave.problem.clone(), ..WaveSubscription::default() };
         for item in &wave.items {
             let kind = served.get(&(item.api_version.clone(), item.kind.clone())).unwrap_or(&Served::No);
             match resolve_item(item, kind, claimant) {
@@ -295,31 +295,31 @@ pub fn resolve(draft: &Draft, served: &BTreeMap<WrittenKind, Served>, claimant: 
             resolved.items.clear();
         }
         find_twins(&mut resolved.items);
-        interest.scopes.extend(resolved.items.iter().filter_map(|item| item.scope.clone()));
+        subscription.scopes.extend(resolved.items.iter().filter_map(|item| item.scope.clone()));
         let steered = resolved.items.iter().filter(|item| item.is_steered());
-        interest.steered.extend(steered.filter_map(|item| item.scope.clone()));
+        subscription.steered.extend(steered.filter_map(|item| item.scope.clone()));
         for item in &resolved.items {
             match (&item.task, &item.subject) {
-                (Task::Apply(_), Subject::One(id)) => drop(interest.wanted.insert(id.clone())),
-                (Task::Observe(Mode::Gate), Subject::One(id)) => drop(interest.gated.insert(id.clone())),
+                (Task::Apply(_), Subject::One(id)) => drop(subscription.wanted.insert(id.clone())),
+                (Task::Observe(Mode::Gate), Subject::One(id)) => drop(subscription.gated.insert(id.clone())),
                 _ => {}
             }
         }
-        interest.applied_kinds.extend(resolved.items.iter().filter_map(|item| match &item.task {
+        subscription.applied_kinds.extend(resolved.items.iter().filter_map(|item| match &item.task {
             Task::Apply(wanted) => {
                 Some((wanted.apply.resource.api_version.clone(), wanted.apply.resource.kind.clone()))
             }
             _ => None,
         }));
-        interest.waves.push(resolved);
+        subscription.waves.push(resolved);
     }
-    interest
+    subscription
 }
 
 /// An object that two waves apply would change hands at every look. It is the same object when it has the same place in
 /// the cluster, however it is written: a kind without namespaces may be written with one. `first` tells which wave
 /// applies which object.
-fn refuse_doubles(wave: &mut WaveInterest, first: &mut HashMap<ObjectId, String>) {
+fn refuse_doubles(wave: &mut WaveSubscription, first: &mut HashMap<ObjectId, String>) {
     for item in &wave.items {
         let (Task::Apply(_), Subject::One(id)) = (&item.task, &item.subject) else { continue };
         if let Some(other) = first.insert(id.clone(), wave.name.clone()) {
@@ -329,16 +329,16 @@ fn refuse_doubles(wave: &mut WaveInterest, first: &mut HashMap<ObjectId, String>
     }
 }
 
-fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Result<Item, String> {
+fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Result<Item, String> {
     let group = item.api_version.split_once('/').map_or("", |(group, _)| group);
     let kind = GroupKind { group: group.to_owned(), kind: item.kind.clone() };
     let namespaced = matches!(served, Served::Yes { namespaced: true, .. });
     let known = matches!(served, Served::Yes { .. });
     let subject = match &item.subject {
-        DraftSubject::Named { namespace, name } => {
+        ParsedSubject::Named { namespace, name } => {
             if namespaced && namespace.is_none() {
                 let remedy = match item.task {
-                    DraftTask::Apply(_) => "give it metadata.namespace, or its member manifests.namespace",
+                    ParsedTask::Apply(_) => "give it metadata.namespace, or its member manifests.namespace",
                     _ => "give it a namespace",
                 };
                 return Err(format!("{} {name} is in no namespace; {remedy}", item.kind));
@@ -347,7 +347,7 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
             let namespace = namespace.clone().filter(|_| namespaced || !known);
             Subject::One(ObjectId { kind, namespace, name: name.clone() })
         }
-        DraftSubject::Selected { namespace, selector } => {
+        ParsedSubject::Selected { namespace, selector } => {
             let selector = Selector::try_from(selector.clone())
                 .map_err(|error| format!("a selector for {} is not understood: {error}", item.kind))?;
             Subject::Selected(Selected { kind, namespace: namespace.clone(), selector })
@@ -355,10 +355,10 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
     };
     let Served::Yes { resource, has_status, .. } = served else {
         let task = match &item.task {
-            DraftTask::Observe(mode) => Task::Observe(*mode),
-            DraftTask::Check(check) => Task::Check(check.clone()),
+            ParsedTask::Observe(mode) => Task::Observe(*mode),
+            ParsedTask::Check(check) => Task::Check(check.clone()),
             // It cannot be applied before its kind is there, but it is known that it is wanted.
-            DraftTask::Apply(object) => Task::Apply(wanted(unserved(item), object, claimant)?),
+            ParsedTask::Apply(object) => Task::Apply(wanted(unserved(item), object, claimant)?),
         };
         return Ok(Item {
             member: item.member,
@@ -380,9 +380,9 @@ fn resolve_item(item: &DraftItem, served: &Served, claimant: &Claimant) -> Resul
         Subject::Selected(selected) => selected.namespace.clone().filter(|_| namespaced),
     };
     let (task, scope) = match &item.task {
-        DraftTask::Observe(mode) => (Task::Observe(*mode), ScopeId::new(resource, namespace)),
-        DraftTask::Check(check) => (Task::Check(check.clone()), ScopeId::new(resource, namespace)),
-        DraftTask::Apply(object) => {
+        ParsedTask::Observe(mode) => (Task::Observe(*mode), ScopeId::new(resource, namespace)),
+        ParsedTask::Check(check) => (Task::Check(check.clone()), ScopeId::new(resource, namespace)),
+        ParsedTask::Apply(object) => {
             let mut object = object.clone();
             object.metadata.namespace = namespace;
             (Task::Apply(wanted(resource.clone(), &object, claimant)?), ours(resource, &claimant.operator))
@@ -419,7 +419,7 @@ fn find_twins(items: &mut [Item]) {
     }
 }
 
-fn unserved(item: &DraftItem) -> ApiResource {
+fn unserved(item: &ParsedItem) -> ApiResource {
     let (group, version) = item.api_version.split_once('/').unwrap_or(("", &item.api_version));
     ApiResource {
         group: group.to_owned(),

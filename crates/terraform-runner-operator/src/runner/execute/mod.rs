@@ -28,7 +28,7 @@ use super::engine::{Cause, Ended, Engine, Listen};
 use super::layout::{self, Layout};
 use super::redact::Redactor;
 use super::settings;
-use super::stream::{Heard, told};
+use super::stream::{EngineOutput, told};
 use super::wire::{Filing, StoreClient, Trouble};
 use crate::api::v1alpha1::{Action, Diagnostic, Outcome, Severity};
 use crate::run::bundle::Bundle;
@@ -333,7 +333,7 @@ fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<
 }
 
 /// Whether a plan was refused because it no longer fits.
-fn is_stale(heard: &Heard) -> bool {
+fn is_stale(heard: &EngineOutput) -> bool {
     heard.failed_with("Saved plan is stale") || heard.failed_with("Inconsistent dependency lock file")
 }
 

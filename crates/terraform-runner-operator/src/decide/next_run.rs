@@ -16,7 +16,7 @@ use crate::run::names;
 
 /// Where a workspace stands, and when time alone changes that.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct Assessment {
     /// In one word.
     pub phase: WorkspacePhase,
     /// In the terms of the conditions.
@@ -29,7 +29,7 @@ pub(super) struct Standing {
 
 /// A run that a workspace wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct NextRun {
     /// What it does.
     pub action: Action,
     /// The inputs.
@@ -38,7 +38,7 @@ pub(super) struct Wish {
     pub plan: Option<String>,
 }
 
-impl Wish {
+impl NextRun {
     /// Whether it makes a plan of its own that may be applied.
     pub(super) fn makes_a_plan(&self) -> bool {
         self.plan.is_none() && matches!(self.action, Action::Plan | Action::Apply)
@@ -47,14 +47,14 @@ impl Wish {
 
 /// What a workspace wants next.
 #[derive(Clone, Debug)]
-pub(super) enum Want {
+pub(super) enum NextStep {
     /// A run.
-    Run(Wish),
+    Run(NextRun),
     /// Nothing, for this reason.
-    Nothing(Standing),
+    Nothing(Assessment),
 }
 
-impl Standing {
+impl Assessment {
     pub(super) fn new(phase: WorkspacePhase, summary: Summary) -> Self {
         Self { phase, summary, next: None, diagnostic: None }
     }
@@ -78,8 +78,8 @@ impl Standing {
     }
 
     /// A run is about to begin.
-    pub(super) fn next(wish: &Wish) -> Self {
-        let (phase, reason) = match wish.action {
+    pub(super) fn next(next_run: &NextRun) -> Self {
+        let (phase, reason) = match next_run.action {
             Action::Plan => (WorkspacePhase::Planning, "Planning"),
             Action::Apply => (WorkspacePhase::Applying, "Applying"),
             Action::Check => (WorkspacePhase::Pending, "Checking"),
@@ -198,39 +198,43 @@ pub(super) fn want(
     seen: &Observed,
     status: &TerraformWorkspaceStatus,
     now: Timestamp,
-) -> Want {
+) -> NextStep {
     if let Some(run) = status.run.as_ref().filter(|run| !run.is_over()) {
         // A comparison takes nothing away from what is applied, as long as nothing else is asked for.
         let is_wanted = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash == run.inputs);
         if run.action == Action::Check && is_wanted {
-            return Want::Nothing(compared(status, run, seen, now));
+            return NextStep::Nothing(compared(status, run, seen, now));
         }
-        return Want::Nothing(with_pod(Standing::running(status), run, seen, now));
+        return NextStep::Nothing(with_pod(Assessment::running(status), run, seen, now));
     }
     if let Some(why) = suspended(workspace) {
         let summary = Summary::reconciling("Suspended", format!("No run starts: {why}."));
-        return Want::Nothing(Standing::new(WorkspacePhase::Suspended, summary));
+        return NextStep::Nothing(Assessment::new(WorkspacePhase::Suspended, summary));
     }
     if let Some(circle) = &seen.circle {
         let message = format!("spec.dependsOn: these workspaces wait for each other: {circle}.");
-        return Want::Nothing(Standing::new(WorkspacePhase::Failed, Summary::stalled("DependencyCycle", message)));
+        return NextStep::Nothing(Assessment::new(
+            WorkspacePhase::Failed,
+            Summary::stalled("DependencyCycle", message),
+        ));
     }
     let inputs = match &seen.inputs {
         Err(problem) if !problem.may_come => {
-            return Want::Nothing(Standing::wrong(WorkspacePhase::Failed, "InvalidSpec", problem));
+            return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Failed, "InvalidSpec", problem));
         }
         // An input may be what a dependency has yet to make.
-        Err(_) if !seen.waits_for.is_empty() => return Want::Nothing(Standing::waiting(seen)),
+        Err(_) if !seen.waits_for.is_empty() => return NextStep::Nothing(Assessment::waiting(seen)),
         Err(problem) => {
-            return Want::Nothing(Standing::wrong(WorkspacePhase::Pending, "InputNotFound", problem));
+            return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Pending, "InputNotFound", problem));
         }
         Ok(inputs) => inputs,
     };
     if let Some(Err(problem)) = seen.adopted.as_ref().map(Adopted::check) {
-        return Want::Nothing(Standing::wrong(WorkspacePhase::Pending, "InputNotFound", &problem));
+        return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Pending, "InputNotFound", &problem));
     }
     let (inputs, backend) = (&inputs.hash, &inputs.backend);
-    let from_scratch = || Want::Run(Wish { action: first_action(workspace), inputs: inputs.clone(), plan: None });
+    let from_scratch =
+        || NextStep::Run(NextRun { action: first_action(workspace), inputs: inputs.clone(), plan: None });
     if is_asked_anew(workspace, status) {
         return from_scratch();
     }
@@ -238,19 +242,19 @@ pub(super) fn want(
     let waiting = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs);
     let moved = if waiting.is_none() { backend_changed(workspace, backend, status) } else { None };
     let missing = moved.or_else(|| state_is_gone(workspace, seen, status));
-    if let Some(standing) = missing.filter(|_| !is_repeated_anew(status, inputs)) {
-        return Want::Nothing(standing);
+    if let Some(assessment) = missing.filter(|_| !is_repeated_anew(status, inputs)) {
+        return NextStep::Nothing(assessment);
     }
     if is_asked_to_upgrade(workspace, status) {
         return from_scratch();
     }
     let failed = status.failures > 0 && status.run.as_ref().is_some_and(|run| run.inputs == *inputs);
     if let Some(at) = status.retry_at.filter(|at| failed && *at > now) {
-        return Want::Nothing(failure(status).until(Some(at)));
+        return NextStep::Nothing(failure(status).until(Some(at)));
     }
     let same_spec = |run: &&Run| run.generation == workspace.metadata.generation;
     if failed && status.run.as_ref().filter(same_spec).is_some_and(|run| run.lasting) {
-        return Want::Nothing(failure(status));
+        return NextStep::Nothing(failure(status));
     }
     if let Some(plan) = waiting {
         return of_person(workspace, plan);
@@ -269,14 +273,14 @@ pub(super) fn want(
         return from_scratch();
     }
     if drift.action == DriftAction::Off {
-        return Want::Nothing(ready(status));
+        return NextStep::Nothing(ready(status));
     }
     let last = status.drift.as_ref().map_or(applied.time, |found| found.checked_at.max(applied.time));
     let due = off_beat(drift.interval, &workspace.uid().unwrap_or_default()).after(last);
     if due <= now {
-        return Want::Run(Wish { action: Action::Check, inputs: inputs.clone(), plan: None });
+        return NextStep::Run(NextRun { action: Action::Check, inputs: inputs.clone(), plan: None });
     }
-    Want::Nothing(ready(status).until(Some(due)))
+    NextStep::Nothing(ready(status).until(Some(due)))
 }
 
 /// What is wrong with the pod of a run, and when time alone changes that.
@@ -337,22 +341,23 @@ fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
 }
 
 /// A run is under way; what is wrong with its pod is told, if something is.
-pub(super) fn with_pod(mut standing: Standing, run: &Run, seen: &Observed, now: Timestamp) -> Standing {
+pub(super) fn with_pod(mut assessment: Assessment, run: &Run, seen: &Observed, now: Timestamp) -> Assessment {
     let Trouble { reason, message, next } = trouble(run, seen, now);
     if let Some(message) = message {
-        standing.summary = Summary::reconciling(reason, message);
+        assessment.summary = Summary::reconciling(reason, message);
     }
-    standing.until(next)
+    assessment.until(next)
 }
 
 /// Reality is compared, which takes nothing away from what is applied.
-fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Observed, now: Timestamp) -> Standing {
+fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Observed, now: Timestamp) -> Assessment {
     let Trouble { message, next, .. } = trouble(run, seen, now);
-    let mut standing = ready(status);
+    let mut assessment = ready(status);
     if let Some(message) = message {
-        standing.summary.message = format!("{} It is not compared with reality: {message}", standing.summary.message);
+        assessment.summary.message =
+            format!("{} It is not compared with reality: {message}", assessment.summary.message);
     }
-    standing.until(next)
+    assessment.until(next)
 }
 
 /// The state would be looked for in another place than it was left in: whoever plans without it makes everything once more.
@@ -360,7 +365,7 @@ fn backend_changed(
     workspace: &TerraformWorkspace,
     backend: &str,
     status: &TerraformWorkspaceStatus,
-) -> Option<Standing> {
+) -> Option<Assessment> {
     status.begun_inputs.as_ref()?;
     let begun = status.begun_backend.as_ref().filter(|begun| *begun != backend)?;
     let was = if begun == render::MANAGED { "in the cluster" } else { "in another place" };
@@ -368,7 +373,7 @@ fn backend_changed(
         "spec.backend names another place than before, itself or by its Secret or TF_WORKSPACE, and the state is {was}: without it everything would be made once more. Change it back; or, once the state is moved by hand, go on: opctl tf replan {}.",
         workspace.name_any()
     );
-    Some(Standing::new(WorkspacePhase::Failed, Summary::stalled("BackendChanged", message)))
+    Some(Assessment::new(WorkspacePhase::Failed, Summary::stalled("BackendChanged", message)))
 }
 
 /// A state that there was is no longer there: whoever plans without it makes everything once more.
@@ -376,7 +381,7 @@ fn state_is_gone(
     workspace: &TerraformWorkspace,
     seen: &Observed,
     status: &TerraformWorkspaceStatus,
-) -> Option<Standing> {
+) -> Option<Assessment> {
     let known = status.state.as_ref().filter(|_| workspace.spec.backend.custom.is_none())?;
     // Whoever asked for a new plan knows: it was made without a state.
     let planned = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && plan.serial == 0);
@@ -388,7 +393,7 @@ fn state_is_gone(
         known.secret,
         workspace.name_any()
     );
-    Some(Standing::new(WorkspacePhase::Failed, Summary::stalled("StateMissing", message)))
+    Some(Assessment::new(WorkspacePhase::Failed, Summary::stalled("StateMissing", message)))
 }
 
 /// How it begins: with a plan for a person, or with a plan that is applied at once.
@@ -405,17 +410,21 @@ fn waits(workspace: &TerraformWorkspace, plan: &PlanStatus) -> bool {
 }
 
 /// A plan waits: what did the person say?
-fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Want {
+fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> NextStep {
     let name = workspace.name_any();
     if plan.discarded {
         let message = format!(
             "Plan {} was discarded. Change the inputs, or ask for a new plan: opctl tf replan {name}.",
             plan.id
         );
-        return Want::Nothing(Standing::new(WorkspacePhase::Pending, Summary::stalled("PlanDiscarded", message)));
+        return NextStep::Nothing(Assessment::new(WorkspacePhase::Pending, Summary::stalled("PlanDiscarded", message)));
     }
     if annotation(workspace, APPROVE_ANNOTATION) == Some(&plan.id) {
-        return Want::Run(Wish { action: Action::Apply, inputs: plan.inputs.clone(), plan: Some(plan.id.clone()) });
+        return NextStep::Run(NextRun {
+            action: Action::Apply,
+            inputs: plan.inputs.clone(),
+            plan: Some(plan.id.clone()),
+        });
     }
     let other = annotation(workspace, APPROVE_ANNOTATION);
     let other =
@@ -425,10 +434,13 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> Want {
         "Plan {} ({}) waits for approval{why}. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.{other}",
         plan.id, plan.summary
     );
-    Want::Nothing(Standing::new(WorkspacePhase::AwaitingApproval, Summary::reconciling("AwaitingApproval", message)))
+    NextStep::Nothing(Assessment::new(
+        WorkspacePhase::AwaitingApproval,
+        Summary::reconciling("AwaitingApproval", message),
+    ))
 }
 
-pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Standing {
+pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Assessment {
     // A state that is encrypted tells no number.
     let known = status.state.as_ref().filter(|state| state.resources >= 0);
     let resources = known.map(|state| match state.resources {
@@ -443,11 +455,11 @@ pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Standing {
         let named: Vec<&str> = drift.resources.iter().take(3).map(|resource| resource.address.as_str()).collect();
         message = format!("{message} Reality differs from the state in {}: {}.", drift.summary, named.join(", "));
     }
-    Standing::new(WorkspacePhase::Ready, Summary::ready("Applied", message))
+    Assessment::new(WorkspacePhase::Ready, Summary::ready("Applied", message))
 }
 
 /// The last run failed.
-pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Standing {
+pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Assessment {
     let (reason, what) = match status.run.as_ref().and_then(|run| run.outcome) {
         Some(Outcome::TimedOut) => ("RunTimedOut", "took longer than spec.timeouts allows"),
         Some(Outcome::Interrupted) => ("RunInterrupted", "was asked to stop"),
@@ -469,7 +481,7 @@ pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Standing {
             "{message} It would fail again, and is not tried before the spec or the inputs change, or someone asks for it: opctl tf replan."
         );
     }
-    Standing::new(WorkspacePhase::Failed, Summary::stalled(reason, message))
+    Assessment::new(WorkspacePhase::Failed, Summary::stalled(reason, message))
 }
 
 /// A diagnostic in a sentence, with the place that it is about.

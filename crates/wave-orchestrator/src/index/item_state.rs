@@ -10,8 +10,8 @@ use opcore::readiness::{self, Fence, Options, ReadinessState};
 use serde_json::Value;
 
 use crate::api::v1alpha1::Mode;
-use crate::interest::{Item, ObjectId, Subject, Task};
 use crate::render::Check;
+use crate::subscription::{Item, ObjectId, Subject, Task};
 
 /// The annotation by which Flux is asked to reconcile now.
 pub(crate) const FLUX_REQUEST: &str = "reconcile.fluxcd.io/requestedAt";
@@ -24,7 +24,7 @@ const FENCED: [&str; 2] = ["StatusNotRenewed", "OutdatedView"];
 
 /// Where an object stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum ItemState {
     /// Nobody has looked yet.
     #[default]
     Unread,
@@ -50,7 +50,7 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl ItemState {
     pub(super) fn is_failed(&self) -> bool {
         matches!(self, Self::Failed { .. })
     }
@@ -103,7 +103,7 @@ pub(super) struct Unreachable {
 /// What is known of one item.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    pub(super) standing: Standing,
+    pub(super) standing: ItemState,
     /// Why nobody can look at it now.
     pub(super) unreachable: Option<Unreachable>,
     pub(super) uid: Option<String>,
@@ -128,12 +128,12 @@ pub(super) struct Known {
     /// When time alone changes the verdict, and the object to judge then.
     pub(super) recheck: Option<(Timestamp, Arc<Value>)>,
     /// Of a choice by labels: the objects in it.
-    chosen: BTreeMap<ObjectId, Standing>,
+    chosen: BTreeMap<ObjectId, ItemState>,
 }
 
 impl Known {
     pub(super) fn is_unread(&self) -> bool {
-        self.standing == Standing::Unread
+        self.standing == ItemState::Unread
     }
 
     /// The objects that are believed to be there.
@@ -147,7 +147,7 @@ impl Known {
 
     /// Everything there is has been told.
     pub(super) fn told(&mut self) {
-        if matches!(self.standing, Standing::Unread | Standing::NotServed) {
+        if matches!(self.standing, ItemState::Unread | ItemState::NotServed) {
             self.standing = self.sum();
         }
     }
@@ -160,10 +160,10 @@ impl Known {
         });
         match (&item.scope, &self.standing) {
             // What was known of it is better than nothing.
-            (None, Standing::NotServed) if item.unknown.is_some() => self.standing = Standing::Unread,
+            (None, ItemState::NotServed) if item.unknown.is_some() => self.standing = ItemState::Unread,
             (None, _) if item.unknown.is_some() => {}
-            (None, _) => *self = Self { standing: Standing::NotServed, ..Self::default() },
-            (Some(_), Standing::NotServed) => self.standing = Standing::Unread,
+            (None, _) => *self = Self { standing: ItemState::NotServed, ..Self::default() },
+            (Some(_), ItemState::NotServed) => self.standing = ItemState::Unread,
             _ => {}
         }
     }
@@ -220,12 +220,12 @@ impl Known {
     }
 
     pub(super) fn is_ready(&self, item: &Item) -> bool {
-        self.standing == Standing::Ready && self.is_current(item)
+        self.standing == ItemState::Ready && self.is_current(item)
     }
 
     /// Whether it is not ready for no other reason than that it was asked to reconcile and has not done so yet.
     pub(super) fn has_yet_to_answer(&self) -> bool {
-        matches!(&self.standing, Standing::Waiting { reason, .. } if reason == UNANSWERED)
+        matches!(&self.standing, ItemState::Waiting { reason, .. } if reason == UNANSWERED)
     }
 
     /// Whether it is to be applied.
@@ -285,7 +285,7 @@ impl Known {
             Task::Check(check) => {
                 // Only the fence is asked: whether the status can be believed at all.
                 self.judge(item, object, now);
-                if !matches!(&self.standing, Standing::Waiting { reason, .. } if FENCED.contains(&reason.as_str())) {
+                if !matches!(&self.standing, ItemState::Waiting { reason, .. } if FENCED.contains(&reason.as_str())) {
                     (self.standing, self.recheck) = (checked(check, object), None);
                 }
             }
@@ -302,7 +302,7 @@ impl Known {
 
     fn judge(&mut self, item: &Item, object: &Value, now: Timestamp) {
         if item.checked {
-            self.standing = Standing::Ready;
+            self.standing = ItemState::Ready;
             return;
         }
         let options = Options { fence: self.fence.clone(), status_expected: item.has_status, ..Options::default() };
@@ -314,9 +314,9 @@ impl Known {
         self.recheck = verdict.recheck_at.map(|at| (at, Arc::new(object.clone())));
         let (reason, message) = (verdict.reason, verdict.message);
         self.standing = match verdict.state {
-            ReadinessState::Ready => Standing::Ready,
-            ReadinessState::Failed => Standing::Failed { reason, message },
-            ReadinessState::InProgress | ReadinessState::Terminating => Standing::Waiting { reason, message },
+            ReadinessState::Ready => ItemState::Ready,
+            ReadinessState::Failed => ItemState::Failed { reason, message },
+            ReadinessState::InProgress | ReadinessState::Terminating => ItemState::Waiting { reason, message },
         };
     }
 
@@ -336,11 +336,11 @@ impl Known {
 
     /// A choice is as ready as the least ready object in it; one of nothing is missing, as is an object that nobody told
     /// of, unless it has done its work.
-    fn sum(&self) -> Standing {
-        let worst = |found: &dyn Fn(&Standing) -> bool| self.chosen.values().find(|standing| found(standing)).cloned();
+    fn sum(&self) -> ItemState {
+        let worst = |found: &dyn Fn(&ItemState) -> bool| self.chosen.values().find(|standing| found(standing)).cloned();
         worst(&|standing| standing.is_failed())
-            .or_else(|| worst(&|standing| *standing != Standing::Ready))
-            .unwrap_or(if self.chosen.is_empty() && !self.completed { Standing::Missing } else { Standing::Ready })
+            .or_else(|| worst(&|standing| *standing != ItemState::Ready))
+            .unwrap_or(if self.chosen.is_empty() && !self.completed { ItemState::Missing } else { ItemState::Ready })
     }
 
     /// Answers whether the choice as a whole changed.
@@ -370,7 +370,7 @@ impl Known {
 
 /// What a decision could depend on.
 struct Facts {
-    standing: Standing,
+    standing: ItemState,
     current: bool,
     requested: Option<String>,
     held: bool,
@@ -436,7 +436,7 @@ fn version(object: &Value) -> Option<u64> {
     object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
-fn is_chosen(selected: &crate::interest::Selected, id: &ObjectId, object: &Value) -> bool {
+fn is_chosen(selected: &crate::subscription::Selected, id: &ObjectId, object: &Value) -> bool {
     let labels: BTreeMap<String, String> = object
         .pointer("/metadata/labels")
         .and_then(Value::as_object)
@@ -449,8 +449,8 @@ fn is_chosen(selected: &crate::interest::Selected, id: &ObjectId, object: &Value
 }
 
 /// What CEL says of an object; a status that is known to be of an older spec says nothing.
-fn checked(check: &Check, object: &Value) -> Standing {
-    let waiting = |reason: &str, message: String| Standing::Waiting { reason: reason.to_owned(), message };
+fn checked(check: &Check, object: &Value) -> ItemState {
+    let waiting = |reason: &str, message: String| ItemState::Waiting { reason: reason.to_owned(), message };
     if object.pointer("/metadata/deletionTimestamp").is_some() {
         return waiting("Terminating", "It is being deleted.".to_owned());
     }
@@ -464,13 +464,13 @@ fn checked(check: &Check, object: &Value) -> Standing {
     if let Some(failed) = &check.failed
         && failed.holds(object) == Ok(true)
     {
-        return Standing::Failed {
+        return ItemState::Failed {
             reason: "CheckFailed".to_owned(),
             message: format!("It is so that {}.", failed.text()),
         };
     }
     match check.ready.holds(object) {
-        Ok(true) => Standing::Ready,
+        Ok(true) => ItemState::Ready,
         Ok(false) => waiting("CheckNotPassed", format!("It is not yet so that {}.", check.ready.text())),
         Err(why) => waiting("CheckNotPassed", format!("Whether {} cannot be told yet: {why}.", check.ready.text())),
     }
@@ -482,14 +482,14 @@ fn holds_suspended(object: &Value, operator: &str) -> bool {
 }
 
 /// A gate that we let go and that stays closed: whatever its status says, nothing new comes through.
-fn suspended_by_others(item: &Item, object: &Value) -> Standing {
+fn suspended_by_others(item: &Item, object: &Value) -> ItemState {
     let managers: BTreeSet<&str> = suspending(object).filter_map(|entry| entry["manager"].as_str()).collect();
     let who = if managers.is_empty() { "someone".to_owned() } else { Vec::from_iter(managers).join(", ") };
     let message = format!(
         "{} is suspended, and not by this plan: spec.suspend is managed by {who}. Remove it where {who} has it from, for example from the manifest in Git.",
         item.subject
     );
-    Standing::Waiting { reason: "SuspendedByAnother".to_owned(), message }
+    ItemState::Waiting { reason: "SuspendedByAnother".to_owned(), message }
 }
 
 /// Who manages `spec.suspend`.
