@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use opcore::annotations;
 use opcore::conditions::{READY, Summary, find};
 use opcore::duration::Span;
 
@@ -108,22 +109,22 @@ impl Assessment {
 
 /// The request for a new plan, if there is one.
 pub(super) fn replan(workspace: &TerraformWorkspace) -> Option<&str> {
-    annotation(workspace, REPLAN_ANNOTATION)
+    annotations::value(workspace, REPLAN_ANNOTATION)
 }
 
 /// Whether a person asks for a new plan that was not made yet.
 pub(super) fn is_asked_anew(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
-    replan(workspace).is_some_and(|token| status.handled.replan.as_deref() != Some(token))
+    annotations::request(workspace, REPLAN_ANNOTATION, status.handled.replan.as_deref()).is_some()
 }
 
 /// The request for newer versions of providers, if there is one.
 pub(super) fn upgrade(workspace: &TerraformWorkspace) -> Option<&str> {
-    annotation(workspace, UPGRADE_ANNOTATION)
+    annotations::value(workspace, UPGRADE_ANNOTATION)
 }
 
 /// Whether a person asks for newer versions of providers that were not taken yet.
 fn is_asked_to_upgrade(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
-    upgrade(workspace).is_some_and(|token| status.handled.upgrade.as_deref() != Some(token))
+    annotations::request(workspace, UPGRADE_ANNOTATION, status.handled.upgrade.as_deref()).is_some()
 }
 
 /// Whether a run takes newer versions of providers: it is asked for, or the one that was asked for did not get far enough to
@@ -147,16 +148,12 @@ pub(super) fn repeats_failure(status: &TerraformWorkspaceStatus, inputs: &str) -
     status.failures > 0 && status.run.as_ref().filter(failed).is_some_and(|run| run.inputs == inputs)
 }
 
-pub(super) fn annotation<'a>(workspace: &'a TerraformWorkspace, key: &str) -> Option<&'a str> {
-    workspace.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty())
-}
-
 /// Whether no further run is to start, and why.
 pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> {
     if workspace.spec.suspend {
         return Some("spec.suspend is true");
     }
-    (annotation(workspace, SUSPEND_ANNOTATION) == Some("true")).then_some("it was suspended by annotation")
+    annotations::is_true(workspace, SUSPEND_ANNOTATION).then_some("it was suspended by annotation")
 }
 
 /// So long a Job may be without a pod before that is worth a word.
@@ -186,7 +183,7 @@ pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Observed, status: &m
 pub(super) fn heed(workspace: &TerraformWorkspace, status: &mut TerraformWorkspaceStatus) {
     if let Some(plan) = &mut status.plan
         && plan.needs_approval
-        && annotation(workspace, DISCARD_ANNOTATION) == Some(&plan.id)
+        && annotations::value(workspace, DISCARD_ANNOTATION) == Some(&plan.id)
     {
         plan.discarded = true;
     }
@@ -419,14 +416,14 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> NextStep {
         );
         return NextStep::Nothing(Assessment::new(WorkspacePhase::Pending, Summary::stalled("PlanDiscarded", message)));
     }
-    if annotation(workspace, APPROVE_ANNOTATION) == Some(&plan.id) {
+    if annotations::value(workspace, APPROVE_ANNOTATION) == Some(&plan.id) {
         return NextStep::Run(NextRun {
             action: Action::Apply,
             inputs: plan.inputs.clone(),
             plan: Some(plan.id.clone()),
         });
     }
-    let other = annotation(workspace, APPROVE_ANNOTATION);
+    let other = annotations::value(workspace, APPROVE_ANNOTATION);
     let other =
         other.map(|id| format!(" The approval that is there is of {id}, and not of this plan.")).unwrap_or_default();
     let why = plan.approval_reason.map(|reason| format!(": {}", reason.words())).unwrap_or_default();

@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 use opcore::Write;
+use opcore::annotations;
 use opcore::conditions::Summary;
 use opcore::writes::{Delete, Dependants};
 
-use super::next_run::{Assessment, NextRun, annotation};
+use super::next_run::{Assessment, NextRun};
 use crate::api::v1alpha1::{Action, LockStatus, TerraformWorkspace, UNLOCK_ANNOTATION, WorkspacePhase};
 use crate::observe::{LockSeen, Observed};
 
@@ -57,7 +58,7 @@ pub(super) fn obstacle(
 fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Obstacle {
     let handled = workspace.status.as_ref().and_then(|status| status.handled.unlock.as_deref());
     // A request names the very lock, or its holder, whose next lock then needs another request.
-    let request = annotation(workspace, UNLOCK_ANNOTATION);
+    let request = annotations::value(workspace, UNLOCK_ANNOTATION);
     let names_lock = lock.since.is_some() && request == Some(&lock.words());
     let asked = names_lock || (request == Some(&lock.holder) && request != handled);
     let expired = lock.expires_at.is_some_and(|at| at <= now);

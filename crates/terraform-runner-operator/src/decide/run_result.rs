@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use opcore::conditions::shortened;
 use opcore::duration::Span;
+use opcore::history;
 use opcore::operator::Note;
 
 use super::teardown;
@@ -303,8 +304,7 @@ fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut Terra
         status.retry_at = Some(at).filter(|_| !run.lasting);
     }
     status.run = Some(run);
-    status.history.insert(0, record);
-    status.history.truncate(REMEMBERED);
+    history::remember(&mut status.history, record, REMEMBERED);
 }
 
 fn plan(run: &Run, report: &Report, now: Timestamp, needs_approval: bool) -> PlanStatus {

@@ -5,12 +5,12 @@ use std::io::Read;
 
 use k8s_openapi::api::core::v1::Secret;
 use opcore::Error;
+use opcore::digest;
 
 use super::{PartSeen, Reading};
 use crate::api::v1alpha1::{OutputsWritten, TerraformWorkspace};
 use crate::render::{self, Key};
 use crate::run::bundle::Bundle;
-use crate::run::names::hash_bytes;
 use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 use crate::store;
 
@@ -51,7 +51,7 @@ impl KeySeen {
         let read = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut random));
         read.map_err(|error| Error::Outside(format!("/dev/urandom cannot be read: {error}")))?;
         // A digest has the digits that are wanted.
-        Ok(Self { value: hash_bytes(&random), is_kept: false })
+        Ok(Self { value: digest::of_bytes(&random), is_kept: false })
     }
 }
 

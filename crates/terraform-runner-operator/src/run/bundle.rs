@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use opcore::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::names;
 use crate::api::v1alpha1::Binary;
 
 /// The values of the variables. In a file of this kind they are literal, and the last such file wins.
@@ -86,7 +86,7 @@ impl Bundle {
 
     /// What stands for these inputs in statuses and names.
     pub fn hash(bytes: &[u8]) -> String {
-        names::hash_bytes(bytes)
+        digest::of_bytes(bytes)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The names of everything that belongs to a workspace: known in advance, so that rights can be given by name.
 
-use sha2::{Digest, Sha256};
+use opcore::digest;
 
 use crate::api::v1alpha1::History;
 
@@ -112,29 +112,7 @@ impl Names {
 
 /// Eight digits that stand for these parts.
 pub fn short(parts: &[&str]) -> String {
-    let mut digest = hash(parts);
-    digest.truncate(8);
-    digest
-}
-
-/// A digest of these parts; where one ends and the next begins matters.
-pub fn hash(parts: &[&str]) -> String {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update(part.len().to_be_bytes());
-        digest.update(part.as_bytes());
-    }
-    hex(&digest.finalize())
-}
-
-/// A digest of these bytes.
-pub fn hash_bytes(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    digest::short(&digest::of_parts(parts), 8)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! | To learn about | read |
 //! |---|---|
-//! | the steps of a run | [`play`] |
+//! | the steps of a run | [`execute`] |
 //! | Terraform as a process, its signals and its time | [`engine`] |
 //! | what it says | [`stream`] |
 //! | the versions of providers | [`providers`] |

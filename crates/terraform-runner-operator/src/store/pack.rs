@@ -5,10 +5,10 @@ use std::io::{Read, Write};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use opcore::digest;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use crate::run::names::hash_bytes;
 
 /// How large a chunk is at most: a Secret holds 1 MiB.
 pub const CHUNK_BYTES: usize = 900_000;
@@ -37,9 +37,9 @@ pub struct Packed {
 pub fn pack(bytes: &[u8]) -> Packed {
     let chunks: Vec<Vec<u8>> = gzip(bytes).chunks(CHUNK_BYTES).map(<[u8]>::to_vec).collect();
     let sums = Sums {
-        sha256: hash_bytes(bytes),
+        sha256: digest::of_bytes(bytes),
         bytes: bytes.len() as u64,
-        chunks: chunks.iter().map(|chunk| hash_bytes(chunk)).collect(),
+        chunks: chunks.iter().map(|chunk| digest::of_bytes(chunk)).collect(),
     };
     Packed { chunks, sums }
 }
@@ -48,7 +48,7 @@ pub fn pack(bytes: &[u8]) -> Packed {
 pub fn unpack(chunks: &[Vec<u8>], sums: &Sums, name: impl Fn(usize) -> String) -> Result<Vec<u8>, StoreError> {
     for (number, sum) in sums.chunks.iter().enumerate() {
         let chunk = chunks.get(number).ok_or_else(|| StoreError::Missing(name(number)))?;
-        if hash_bytes(chunk) != *sum {
+        if digest::of_bytes(chunk) != *sum {
             return Err(StoreError::damaged(
                 &name(number),
                 "its data have another checksum than when they were written",
@@ -57,7 +57,7 @@ pub fn unpack(chunks: &[Vec<u8>], sums: &Sums, name: impl Fn(usize) -> String) -
     }
     let whole = gunzip(&chunks.concat(), sums.bytes)
         .map_err(|error| StoreError::damaged(&name(0), format!("it cannot be decompressed: {error}")))?;
-    if hash_bytes(&whole) != sums.sha256 {
+    if digest::of_bytes(&whole) != sums.sha256 {
         return Err(StoreError::damaged(
             &name(0),
             "together with its fellows it has another checksum than what was kept",

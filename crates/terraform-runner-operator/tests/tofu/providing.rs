@@ -33,7 +33,7 @@ impl Mirror {
         let platform = fs::read_dir(platform).unwrap().next().unwrap().unwrap().path();
         let program = fs::read_dir(platform).unwrap().next().unwrap().unwrap().path();
         let dir = workspace.dir.path().join("mirror");
-        let text = format!("provider_installation {{\n  filesystem_mirror {{\n    path = {dir:?}\n  }}\n}}\n");
+        let text = format!("provider_installation {{\n  filesystem_mirror {{\n    path = {}\n  }}\n}}\n", json!(dir));
         let config = workspace.dir.path().join("mirror.rc");
         fs::write(&config, text).unwrap();
         workspace.tools.env.insert("TF_CLI_CONFIG_FILE".to_owned(), config.display().to_string());

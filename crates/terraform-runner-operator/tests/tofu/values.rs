@@ -1,10 +1,10 @@
 //! Values arrive as they are, and confidential ones nowhere else.
 
+use opcore::digest;
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{Action, Binary, Outcome, Severity};
 use terraform_runner_operator::render::{self, Source};
 use terraform_runner_operator::run::bundle::Bundle;
-use terraform_runner_operator::run::names::hash_bytes;
 use terraform_runner_operator::store::{inputs, plan, report};
 
 use crate::pod::noise;
@@ -71,7 +71,7 @@ async fn inputs_of_several_chunks_arrive_whole() {
     let pod = workspace.pod(1);
     let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
-    assert_eq!(workspace.outputs().await["sum"].text(), hash_bytes(text.as_bytes()));
+    assert_eq!(workspace.outputs().await["sum"].text(), digest::of_bytes(text.as_bytes()));
 }
 
 #[tokio::test]

@@ -120,8 +120,7 @@ fn remember(history: &mut Vec<RolloutRecord>, rollout: &Rollout, now: Timestamp,
         duration: Span::between(rollout.started_at, now).rounded(),
         outcome: outcome.to_owned(),
     };
-    history.insert(0, record);
-    history.truncate(REMEMBERED);
+    opcore::history::remember(history, record, REMEMBERED);
 }
 
 /// The plan in words.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kube::ResourceExt;
+use opcore::annotations;
 use opcore::operator::REQUESTED_AT_ANNOTATION;
 
 use crate::api::v1alpha1::{
@@ -30,8 +30,9 @@ impl Requests {
     /// What is asked, and what will have been carried out when this decision is published.
     pub(super) fn of(plan: &WavePlan) -> (Self, Handled) {
         let handled = plan.status.as_ref().map(|status| status.handled.clone()).unwrap_or_default();
-        let asked = |key: &str| plan.annotations().get(key).cloned();
-        let new = |key: &str, before: &Option<String>| asked(key).filter(|value| Some(value) != before.as_ref());
+        let asked = |key: &str| annotations::value(plan, key).map(str::to_owned);
+        let new =
+            |key: &str, before: &Option<String>| annotations::request(plan, key, before.as_deref()).map(str::to_owned);
         let waves = |value: Option<String>| {
             value.map(|value| list(value.split('@').next().unwrap_or_default())).unwrap_or_default()
         };
@@ -40,7 +41,7 @@ impl Requests {
             force: waves(new(FORCE_ANNOTATION, &handled.force)),
             skip: waves(asked(SKIP_ANNOTATION)),
             newly_skipped: waves(new(SKIP_ANNOTATION, &handled.skip)),
-            paused: asked(PAUSE_ANNOTATION).as_deref() == Some("true"),
+            paused: annotations::is_true(plan, PAUSE_ANNOTATION),
             resume: new(RESUME_ANNOTATION, &handled.resume).is_some(),
         };
         let handled = Handled {

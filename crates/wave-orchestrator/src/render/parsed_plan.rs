@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use kube::core::DynamicObject;
-use sha2::{Digest, Sha256};
+use opcore::digest;
 
 use super::rollback_secret::{KEPT_AT_MOST, kept_text};
 use super::{Stage, parse};
@@ -336,14 +336,11 @@ fn names_the_same(one: &ParsedItem, other: &ParsedItem) -> bool {
 
 /// A digest of the spec and of what its sources hold.
 pub fn revision(spec: &WavePlanSpec, sources: &Sources) -> String {
-    let mut digest = Sha256::new();
     let timeouts: Vec<String> = spec.waves.iter().map(|wave| spec.timeout_of(wave).to_string()).collect();
     let sources: Vec<_> = sources.iter().map(|(name, source)| (name, source.as_deref())).collect();
     // Neither has a part that is no JSON.
-    digest.update(serde_json::to_vec(&(&spec.waves, timeouts, sources)).unwrap_or_default());
-    let digest = digest.finalize();
-    let start: [u8; 8] = std::array::from_fn(|n| digest[n]);
-    format!("{:012x}", u64::from_be_bytes(start) >> 16)
+    let text = serde_json::to_vec(&(&spec.waves, timeouts, sources)).unwrap_or_default();
+    digest::short(&digest::of_bytes(&text), 12)
 }
 
 #[cfg(test)]

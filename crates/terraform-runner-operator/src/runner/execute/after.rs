@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::{Play, READ_WITHIN, args};
+use super::{Execution, READ_WITHIN, args};
 use crate::api::v1alpha1::{Action, Binary, Outcome, Severity};
 use crate::run::bundle::Bundle;
 use crate::run::names::Names;
@@ -30,7 +30,7 @@ enum Left {
     Unknown(String),
 }
 
-impl Play {
+impl Execution {
     /// Rescues the state if that is needed, and completes the report.
     pub(super) async fn after(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine, outcome: Outcome) {
         let mut kept = None;

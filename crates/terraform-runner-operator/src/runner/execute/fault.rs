@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Play, READ_WITHIN, args};
+use super::{Execution, READ_WITHIN, args};
 use crate::api::v1alpha1::Outcome;
 use crate::run::bundle::Bundle;
 use crate::runner::engine::{Ended, Engine, Listen};
@@ -39,7 +39,7 @@ fn is_of_module(said: &Value) -> bool {
     said["severity"] == "error" && !said["range"].is_null() && fetched
 }
 
-impl Play {
+impl Execution {
     /// Refuses values of `spec.variables` that the module has no variable for: they are misspelt. What comes from Secrets and
     /// ConfigMaps may be there for others, too.
     pub(super) async fn check_variables(

@@ -43,7 +43,7 @@ const READ_WITHIN: Duration = Duration::from_mins(2);
 const JOURNAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// A run.
-struct Play {
+struct Execution {
     order: Order,
     store: StoreClient,
     report: Report,
@@ -60,7 +60,7 @@ struct Play {
 /// When it is not told what to do.
 pub async fn run(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
     let order: Order = settings::told(ORDER_VARIABLE)?;
-    let mut play = Play::new(order, StoreClient::new(settings::address()), stop);
+    let mut play = Execution::new(order, StoreClient::new(settings::address()), stop);
     let outcome = play.outcome().await;
     play.file(outcome).await;
     let is_good = !matches!(
@@ -73,7 +73,7 @@ pub async fn run(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-impl Play {
+impl Execution {
     fn new(order: Order, store: StoreClient, stop: watch::Receiver<bool>) -> Self {
         let report = Report {
             run: order.run.clone(),

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use k8s_openapi::ByteString;
+use opcore::digest;
 use tokio::time::Instant;
 
-use super::{Play, READ_WITHIN, args};
+use super::{Execution, READ_WITHIN, args};
 use crate::api::v1alpha1::{Action, ApprovalReason, ChangedResource, Outcome, Severity};
-use crate::run::bundle::Bundle;
-use crate::run::bundle::ERRORED;
-use crate::run::names::hash_bytes;
+use crate::run::bundle::{Bundle, ERRORED};
 use crate::run::report::{DriftReport, NAMED_RESOURCES, OutputValues, PlanReport, Stage, is_key};
 use crate::runner::engine::{Engine, Listen};
 use crate::runner::layout::{Layout, put};
@@ -26,7 +25,7 @@ const PLAN_ID: usize = 12;
 /// The exit code of a plan that is not empty.
 const CHANGES: i32 = 2;
 
-impl Play {
+impl Execution {
     /// All steps. A good end, or the reason for an early one.
     pub(super) async fn steps(
         &mut self,
@@ -236,7 +235,7 @@ impl Play {
             std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
         let counts = heard.counts.unwrap_or_default();
         self.report.plan = Some(PlanReport {
-            id: hash_bytes(&file).chars().take(PLAN_ID).collect(),
+            id: digest::of_bytes(&file).chars().take(PLAN_ID).collect(),
             serial,
             add: counts.add,
             change: counts.change,
@@ -317,7 +316,7 @@ impl Play {
             self.say(Severity::Error, &format!("The plan {wanted} is not kept any more"), None);
             return Err(Outcome::Stale);
         };
-        let digest = hash_bytes(&found.file.0);
+        let digest = digest::of_bytes(&found.file.0);
         let is_wanted =
             found.kept.report.id == wanted && digest.starts_with(&wanted) && found.kept.inputs == self.order.inputs;
         if !is_wanted {
