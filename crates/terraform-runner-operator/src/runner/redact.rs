@@ -290,18 +290,26 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_of_many_lines_takes_no_long_time() {
-        let value = (0..100_000).map(|number| format!("line \"{number}\"")).collect::<Vec<_>>().join("\n");
-        let same = "x".repeat(1 << 20);
-        let started = std::time::Instant::now();
-        let redactor = Redactor::new(&[value.clone(), same.clone()]);
-        let clean = redactor.clean(&value).into_owned();
-        assert!(!clean.contains("line"), "{clean:.100}");
-        assert_eq!(redactor.clean(&format!("{same}, and {same}.")), "(redacted), and (redacted).");
-        for number in 0..1000 {
-            assert_eq!(redactor.clean(&format!("a = line \"{number}\"!")), "a = (redacted)!");
-        }
-        // Minutes, when each line is looked for by itself.
-        assert!(started.elapsed() < std::time::Duration::from_secs(30), "{:?}", started.elapsed());
+    fn a_value_of_many_lines_costs_no_more_for_each_line_than_one_of_few() {
+        let same = "x".repeat(1 << 16);
+        let seconds = |lines: usize| {
+            let value = (0..lines).map(|number| format!("line \"{number}\"")).collect::<Vec<_>>().join("\n");
+            let once = || {
+                let started = std::time::Instant::now();
+                let redactor = Redactor::new(&[value.clone(), same.clone()]);
+                let clean = redactor.clean(&value).into_owned();
+                assert!(!clean.contains("line"), "{clean:.100}");
+                assert_eq!(redactor.clean(&format!("{same}, and {same}.")), "(redacted), and (redacted).");
+                for number in 0..lines / 100 {
+                    assert_eq!(redactor.clean(&format!("a = line \"{number}\"!")), "a = (redacted)!");
+                }
+                started.elapsed().as_secs_f64()
+            };
+            // Others use this machine, too: the quickest of several is the nearest to what it costs.
+            (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
+        };
+        let (few, many) = (seconds(2_000), seconds(32_000));
+        // Each line looked for by itself makes it 256 times as much.
+        assert!(many < few * 64.0, "{few} s for 2,000 lines, {many} s for 32,000");
     }
 }
