@@ -121,8 +121,8 @@ pub struct Options {
     /// An Ingress is ready only with an external address. Off by default: many ingress
     /// controllers never report one.
     pub ingress_address: bool,
-    /// The claim's StorageClass binds on first consumer, so that a pending claim which no pod
-    /// uses yet is as ready as it can be. Off by default: the claim does not tell.
+    /// The claim's StorageClass binds on first consumer, so that a pending claim that no pod uses yet is as ready as it
+    /// can be. Off by default: the claim itself does not show it.
     pub claim_waits_for_consumer: bool,
     /// The kind has a status subresource, so that an object without status is one that no controller has seen. On by
     /// default; the caller turns it off when the CRD says otherwise. Only used for kinds that are not built into
