@@ -49,7 +49,7 @@ impl<K> Reconciled for K where
 /// watch ─▶ queue ─▶ observe ─▶ decide ─▶ admit ─▶ act ─▶ conclude ─▶ publish ─▶ (wait for the next event or a moment in time)
 ///          opcore    reads      pure     claims   writes  outcomes    status
 ///                       ▲                  │
-///                       └── decided anew ──┘ what was claimed could not be had
+///                       └── decide again ──┘ a claim was not granted
 /// ```
 pub trait Operator: Send + Sync + 'static {
     /// The kind it reconciles.

@@ -162,8 +162,8 @@ pub fn is_own(path: &str) -> bool {
     [VARIABLES, BACKEND].contains(&path)
 }
 
-/// Whether this program reads a file as configuration of its own: it is in the root, and it is not hidden, not an
-/// editor's backup, and not an override of another file.
+/// Whether this program reads a file as configuration in its own right: the file is in the root, and it is not hidden,
+/// not an editor's backup, and not an override of another file.
 pub fn is_configuration(path: &str, binary: Binary) -> bool {
     let ignored = path.starts_with('.') || path.ends_with('~') || (path.starts_with('#') && path.ends_with('#'));
     let mut endings = CONFIGURATION.iter().filter(|ending| binary == Binary::Tofu || !ending.starts_with(".tofu"));

@@ -55,7 +55,7 @@ struct Server {
     pod: String,
     /// Only one save, lock or unlock runs at a time.
     turn: tokio::sync::Mutex<()>,
-    /// Set when a lock of a predecessor in this pod has been taken over.
+    /// Set once a lock of a predecessor in this pod, if any, has been taken over.
     adopted: OnceCell<()>,
     renewing: Mutex<Option<AbortHandle>>,
     /// The journal as it is kept; none until it is known what a predecessor in this pod kept.
