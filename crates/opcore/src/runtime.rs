@@ -66,7 +66,7 @@ pub enum Failure {
     Operator(#[from] crate::Error),
 }
 
-/// The flags of an operator that has none of its own.
+/// An operator's flags when it has none of its own.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct NoFlags {}
 
@@ -94,7 +94,7 @@ where
 ///
 /// - `main` runs only while this process leads. When the lease is lost the process ends with a failure, at once. The
 ///   client refuses writes even before that.
-/// - On SIGTERM and SIGINT, running reconciles may end, the lease is released, and the process ends with success.
+/// - On SIGTERM and SIGINT, running reconciles may finish, the lease is released, and the process ends with success.
 pub fn run_with<F, M, R>(build: BuildInfo, main: M) -> ExitCode
 where
     F: Args,

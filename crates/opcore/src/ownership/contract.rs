@@ -1,7 +1,7 @@
 //! The ownership contract as data: which layer of tools owns which objects.
 //!
 //! The types are defined here because every operator checks the contract before it writes. The object that carries it
-//! in a cluster is reconciled by another crate.
+//! in a cluster is reconciled elsewhere.
 
 use std::collections::BTreeMap;
 
