@@ -1,11 +1,11 @@
-//! Admission policies as data: what the API server itself refuses, with no pod of ours that could be down.
+//! Admission policies as data: rules that the API server itself enforces, so that no pod of ours has to be available.
 //!
 //! # Guarantees
 //!
-//! - A policy that someone edits or deletes comes back; one that another tool owns is left alone, and said so. One that
-//!   is no longer wanted goes.
-//! - Nothing that is being deleted is ever refused: a finalizer can always be taken off.
-//! - Members of a break-glass group pass.
+//! - A policy that someone edits or deletes is restored. One that another tool owns is left alone, and this is
+//!   reported. One that is no longer wanted is deleted.
+//! - Nothing that is being deleted is ever refused: a finalizer can always be removed.
+//! - Members of a break-glass group are exempt.
 
 use std::collections::BTreeMap;
 
@@ -30,25 +30,25 @@ use crate::writes::{Write, Writes};
 /// A rule that the API server enforces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Its name, and its binding's.
+    /// The name of the policy and of its binding.
     pub name: String,
-    /// The requests that it looks at.
+    /// The requests that it checks.
     pub requests: Vec<Requests>,
     /// Values that the rules share: name and CEL expression, used as `variables.name`.
     pub variables: Vec<(String, String)>,
-    /// What must be true.
+    /// The conditions that must be true.
     pub rules: Vec<Rule>,
     /// An object that the rules may read as `params`.
     pub params: Option<Params>,
     /// What happens when a rule is broken.
     pub response: Response,
-    /// Only in namespaces with these labels; none means everywhere.
+    /// Only namespaces with these labels; empty for all namespaces.
     pub namespaces: BTreeMap<String, String>,
-    /// Members of this group pass.
+    /// Members of this group are exempt.
     pub break_glass: Option<String>,
 }
 
-/// Requests that a policy looks at.
+/// Requests that a policy checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// API group; the core group is empty.
@@ -61,25 +61,25 @@ pub struct Requests {
     pub operations: Vec<String>,
 }
 
-/// What must be true, and what to tell someone for whom it is not.
+/// A condition that must be true, and the message if it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// A CEL expression.
     pub expression: String,
-    /// What to say when it is false.
+    /// The message when it is false.
     pub message: Message,
 }
 
-/// What to tell someone whose request is refused.
+/// The message for a refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A sentence.
     Fixed(String),
-    /// A CEL expression that makes the sentence.
+    /// A CEL expression that returns the sentence.
     Computed(String),
 }
 
-/// An object that the rules of a policy may read. While it does not exist, the policy lets everything pass.
+/// An object that the rules of a policy may read. While it does not exist, the policy allows everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Its API version.
@@ -93,7 +93,7 @@ pub struct Params {
 /// What happens when a rule is broken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Response {
-    /// The request passes with a warning, and is marked in the audit log.
+    /// The request is allowed with a warning, and is marked in the audit log.
     Warn,
     /// The request is refused.
     #[default]
@@ -101,7 +101,7 @@ pub enum Response {
 }
 
 impl Policy {
-    /// The objects that make the API server enforce this policy.
+    /// The writes for the objects with which the API server enforces this policy.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Policy {
             api_versions: Some(requests.versions.clone()),
             resources: Some(requests.resources.clone()),
             operations: Some(requests.operations.clone()),
-            // The defaults are spelt out: what is owned as a whole is compared as a whole.
+            // The defaults are spelled out: a value that is owned as a whole is compared as a whole.
             scope: Some("*".to_owned()),
             resource_names: None,
         });
@@ -169,7 +169,7 @@ impl Policy {
                 validation_actions: Some(actions.iter().map(|action| (*action).to_owned()).collect()),
                 param_ref: self.params.as_ref().map(|params| ParamRef {
                     name: Some(params.name.clone()),
-                    // With Deny, deleting the object would block every request that the policy looks at.
+                    // With Deny, deleting the object would block every request that the policy checks.
                     parameter_not_found_action: Some("Allow".to_owned()),
                     ..ParamRef::default()
                 }),
@@ -189,7 +189,7 @@ impl Policy {
     }
 }
 
-/// What the API server makes of a constraint that says nothing.
+/// What the API server stores for an empty constraint.
 fn everywhere() -> MatchResources {
     MatchResources {
         match_policy: Some("Equivalent".to_owned()),
@@ -208,17 +208,17 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// Applies policies, and heals them when someone changes or deletes them, until the process is asked to stop. Each stands
-/// for itself: one that cannot be put in force keeps no other out. Those that this operator made and that are no longer
-/// among them are deleted.
+/// Applies policies, and restores them when someone changes or deletes them, until the process is asked to stop.
+/// Policies are independent: one that cannot be applied does not prevent the others. Policies that this operator
+/// created and that are no longer in the list are deleted.
 ///
 /// # Assumptions
 ///
-/// These are all policies that this operator keeps in the cluster.
+/// The list contains all policies that this operator keeps in the cluster.
 ///
 /// # Errors
 ///
-/// Only when the policies cannot be represented at all. Whatever the API server says is logged and tried again.
+/// Only when the policies cannot be represented at all. Errors of the API server are logged, and the write is retried.
 pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
     let plans = policies.iter().map(|policy| policy.writes().map(Writes::from_iter)).collect::<Result<Vec<_>, _>>();
     let plans = plans.map_err(|error| Error::Bug(format!("a policy that is no JSON: {error}")))?;
@@ -228,7 +228,7 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
         let scope = Scope { resource, namespace: None, labels: Some(labels.clone()), lives: context.limits().watch };
         Box::pin(watch::metadata(context.client(), &scope, context.metrics()))
     };
-    // What has come by the time of a look needs one look, not one each.
+    // All changes that have arrived by now need one pass, not one each.
     let mut changes = futures::stream::select(
         changes(ApiResource::erase::<ValidatingAdmissionPolicy>(&())),
         changes(ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&())),
@@ -262,7 +262,7 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
     }
 }
 
-/// Answers what was refused, if anything was.
+/// Carries out the writes. Returns the refusal, if there was one.
 async fn run(context: &Context, claimant: &Claimant, writes: &Writes) -> Result<Option<Refusal>, Error> {
     let done = act::run(&context.actor(claimant)?, None, writes).await.whole()?;
     Ok(done.refusal().cloned())
@@ -282,14 +282,14 @@ fn is_done(refused: Result<Option<Refusal>, Error>) -> bool {
     }
 }
 
-/// The deletes of what this operator put in force once and does not want any more.
+/// The deletes for policies that this operator created and no longer wants.
 async fn dropped(client: &Client, labels: &str, policies: &[Policy]) -> Result<Writes, Error> {
     let ours = ListParams::default().labels(labels);
     let dropped = |name: &str| !policies.iter().any(|policy| policy.name == name);
     let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone()).list(&ours).await?;
     let policies = Api::<ValidatingAdmissionPolicy>::all(client.clone()).list(&ours).await?;
     let mut writes = Writes::new();
-    // The binding first: without its policy it would be a warning in the API server's log.
+    // The binding first: without its policy it would cause a warning in the API server's log.
     writes.together(bindings.iter().filter(|one| dropped(&one.name_any())).map(Write::delete));
     writes.together(policies.iter().filter(|one| dropped(&one.name_any())).map(Write::delete));
     Ok(writes)

@@ -1,21 +1,21 @@
-//! What people ask of an object by annotation.
+//! Requests that users make by annotation.
 //!
-//! A request is carried out once for each new value. What was carried out is recorded in the status: an annotation alone
-//! would be carried out again after every restart.
+//! A request is carried out once for each new value. The status records which value was carried out: with the
+//! annotation alone it would be carried out again after every restart.
 
 use kube::ResourceExt;
 
-/// The value of an annotation. An empty one counts as none.
+/// The value of an annotation; none if it is empty.
 pub fn value<'a>(object: &'a impl ResourceExt, key: &str) -> Option<&'a str> {
     object.annotations().get(key).map(String::as_str).filter(|value| !value.is_empty())
 }
 
-/// Whether an annotation says `true`.
+/// Whether the value of an annotation is `true`.
 pub fn is_true(object: &impl ResourceExt, key: &str) -> bool {
     value(object, key) == Some("true")
 }
 
-/// What is requested by an annotation, unless the status records that it was carried out.
+/// The value that an annotation requests, unless the status records that it was carried out.
 pub fn request<'a>(object: &'a impl ResourceExt, key: &str, handled: Option<&str>) -> Option<&'a str> {
     value(object, key).filter(|value| Some(*value) != handled)
 }

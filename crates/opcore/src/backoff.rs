@@ -1,7 +1,7 @@
-//! How long to wait after a failure: per object, growing, never in step with the others.
+//! How long to wait after a failure: per object, growing, and with jitter.
 //!
-//! kube's `Controller` has an error policy but never tells it of a success, so it cannot know that
-//! an object has recovered. Here both outcomes are reported.
+//! kube's `Controller` has an error policy but does not report successes to it, so it cannot know that an object has
+//! recovered. Here both outcomes are reported.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 /// The first delay.
 pub const FIRST: Duration = Duration::from_secs(1);
-/// No delay grows beyond this, so a mended cluster is noticed within a quarter of an hour.
+/// The longest delay, so that a recovered cluster is noticed within a quarter of an hour.
 pub const LONGEST: Duration = Duration::from_secs(1000);
 
 /// The failures of each object since its last success.
 ///
 /// # Guarantees
 ///
-/// The n-th delay in a row lies in `[d/2, d]` with `d = min(1 s · 2ⁿ⁻¹, 1000 s)`: it grows, and objects
-/// that failed together do not come back together. A success forgets the object, so memory is
-/// bounded by the objects that are failing now.
+/// The n-th delay in a row lies in `[d/2, d]` with `d = min(1 s · 2ⁿ⁻¹, 1000 s)`: it grows, and objects that failed
+/// together are not retried together. A success removes the object, so memory is bounded by the objects that are
+/// failing now.
 #[derive(Debug)]
 pub struct Backoff<K> {
     failures: HashMap<K, u32>,
@@ -32,12 +32,12 @@ impl<K> Default for Backoff<K> {
 }
 
 impl<K: Eq + Hash + Clone> Backoff<K> {
-    /// Counts a failure of `key` and says how long to wait before the next try.
+    /// Counts a failure of `key` and returns how long to wait before the next attempt.
     pub fn failed(&mut self, key: &K) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         *failures = failures.saturating_add(1);
         let full = FIRST.saturating_mul(1 << (*failures - 1).min(10)).min(LONGEST);
-        // A hash seeded per process is all the randomness that jitter needs.
+        // A hash seeded per process is random enough for jitter.
         let share = f64::from(u16::try_from(self.jitter.hash_one((key, *failures)) >> 48).unwrap_or(u16::MAX))
             / f64::from(u16::MAX);
         full.mul_f64(0.5 + share / 2.0)
@@ -48,7 +48,7 @@ impl<K: Eq + Hash + Clone> Backoff<K> {
         self.failures.get(key).copied().unwrap_or(0)
     }
 
-    /// Forgets the failures of `key`: it succeeded, or it is gone.
+    /// Resets the failures of `key`, because it succeeded or is gone.
     pub fn succeeded(&mut self, key: &K) {
         self.failures.remove(key);
     }

@@ -1,12 +1,12 @@
-//! The client that every operator uses: kube's, with the hazards of its defaults closed.
+//! The client that every operator uses: kube's client, without the hazards of its defaults.
 //!
-//! - kube retries 429, 503 and 504 up to fifteen times inside one call, creates included: minutes in which an object's
-//!   reconcile hangs. Here a call is tried once; the object's own backoff does the rest.
-//! - kube has no read timeout: a request whose answer never comes freezes its object for ever. Here every request but a
-//!   watch has a deadline, its body included.
-//! - A leader that was stopped and goes on would write with authority that it lost. Here the lease is checked against
-//!   the clock right before each write is sent.
-//! - kube does not read how long an API server under load asks to be left alone. Here it is heard.
+//! - kube retries 429, 503 and 504 up to fifteen times inside one call, creates included: for minutes an object's
+//!   reconcile hangs. Here a call is attempted once, and the object's own backoff does the rest.
+//! - kube has no read timeout: a request that is never answered blocks its object for ever. Here every request except a
+//!   watch has a deadline that includes its body.
+//! - A leader that was suspended and resumes would write with authority that it has lost. Here the lease is checked
+//!   against the clock right before each write is sent.
+//! - kube does not read how long an overloaded API server asks clients to wait. Here it is respected.
 //! - With two crypto providers compiled in, building a TLS client panics. Here one is chosen.
 
 use std::pin::Pin;
@@ -26,12 +26,12 @@ use tower::{BoxError, Layer, Service};
 use crate::election::Leadership;
 use crate::metrics::Metrics;
 
-/// How long nothing at all may arrive on a connection that waits for something. Longer than a
-/// watch lives: see [`Limits::watch`](crate::controller::Limits).
+/// How long a connection that waits for data may stay completely silent. This is longer than a watch lives: see
+/// [`Limits::watch`](crate::controller::Limits).
 const SILENCE: Duration = Duration::from_secs(75);
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// The answer to a request did not come in time.
+/// The response to a request did not come in time.
 #[derive(Debug, Error)]
 #[error("the API server did not answer {verb} {resource} within {deadline:?}")]
 pub struct DeadlineExceeded {
@@ -40,19 +40,19 @@ pub struct DeadlineExceeded {
     deadline: Duration,
 }
 
-/// What stands between kube's client and the network.
+/// The layer between kube's client and the network.
 #[derive(Clone)]
 pub struct Shield {
     /// Checked right before each write.
     pub leadership: Leadership,
     /// Where requests are counted.
     pub metrics: Metrics,
-    /// How long a request other than a watch may take, until the last byte of its answer.
+    /// How long a request other than a watch may take, until the last byte of its response.
     pub deadline: Duration,
 }
 
 impl Shield {
-    /// A client behind this shield.
+    /// A client behind this layer.
     ///
     /// # Errors
     ///
@@ -66,8 +66,9 @@ impl Shield {
         Ok(ClientBuilder::try_from(config)?.with_layer(self).build())
     }
 
-    /// The answer, if it comes before the deadline, and to a write while this process leads: one that still waits for a
-    /// connection when the lease runs out must not be sent any more. A lease that is renewed meanwhile lets it go on.
+    /// Returns the response if it comes before the deadline. A write must also be sent while this process leads: if it
+    /// still waits for a connection when the lease runs out, it is not sent. If the lease is renewed in the meantime,
+    /// it is.
     async fn in_time(
         &self,
         ask: &Ask,
@@ -93,9 +94,9 @@ impl Shield {
     }
 }
 
-/// Chooses the crypto provider for this process; a second call does nothing.
+/// Sets the crypto provider for this process; a second call does nothing.
 pub fn install_crypto_provider() {
-    // An error means that one is installed already, which is all that is asked.
+    // An error means that a provider is installed already, which is enough.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -157,7 +158,7 @@ where
     }
 }
 
-/// An answer together with its body: a deadline that covers only the head would still let a reader hang.
+/// Reads a response together with its body: with a deadline for the head only, a reader could still hang.
 async fn whole<B>(answer: impl Future<Output = Result<Response<B>, BoxError>>) -> Result<Answer, BoxError>
 where
     B: HttpBody<Data = Bytes>,
@@ -171,8 +172,8 @@ where
     Ok(Response::from_parts(head, Full::new(bytes).map_err(|never| match never {}).boxed_unsync()))
 }
 
-/// A refusal whose body says how long to stay away. An API server under load says so in a header, which kube does not
-/// read, and in place of a status it sends a sentence.
+/// An error response whose body says how long to wait. An overloaded API server says so in a header, which kube does
+/// not read, and its body is a sentence instead of a status.
 fn with_pause(head: &http::response::Parts, body: Bytes) -> Bytes {
     let header = head.headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let Some(seconds) = header.and_then(|value| value.parse::<u32>().ok()) else { return body };
@@ -191,7 +192,7 @@ fn with_pause(head: &http::response::Parts, body: Bytes) -> Bytes {
     Bytes::from(status.to_string())
 }
 
-/// What a request asks for, read from its address.
+/// What a request is about, derived from its URL.
 #[derive(Debug, PartialEq, Eq)]
 struct Ask {
     verb: &'static str,
@@ -279,13 +280,13 @@ mod tests {
         Shield { leadership: Leadership::unquestioned(), metrics, deadline }
     }
 
-    /// A server that begins an answer to whatever it is asked, and never ends it.
+    /// A server that begins a response to every request and never ends it.
     async fn unending() -> Config {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
         tokio::spawn(async move {
             let (connection, _) = listener.accept().await.unwrap();
-            // The question first.
+            // Read the request first.
             while connection.try_read(&mut [0; 4096]).is_err() {
                 connection.readable().await.unwrap();
             }
@@ -309,7 +310,7 @@ mod tests {
         let client = shield(Duration::from_secs(10)).client(unending().await).unwrap();
         let watch = Request::get("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
         let answer = client.send(watch).await.unwrap();
-        // From here on the clock runs ahead to whatever is waited for.
+        // From here on the clock skips to the next timer.
         tokio::time::pause();
         let body = tokio::time::timeout(Duration::from_mins(10), answer.into_body().collect_bytes()).await;
         assert!(body.expect("it never ends").is_err());
@@ -319,7 +320,7 @@ mod tests {
     fn a_watch_lives_a_minute_at_most_and_is_not_taken_for_silence() {
         let lives = crate::controller::Limits::default().watch;
         assert!(lives <= Duration::from_mins(1), "a dead watch would be noticed only after {lives:?}");
-        // The API server ends it in time; some seconds more, and kube's own patience is over.
+        // The API server ends a watch in time; if not, kube's own timeout expires a few seconds later.
         assert!(lives + Duration::from_secs(10) < SILENCE);
     }
 }

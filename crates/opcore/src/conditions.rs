@@ -1,8 +1,8 @@
-//! One vocabulary of conditions for every kind, so that `kubectl wait`, Flux and Helm's `--wait`
-//! understand them without being told.
+//! One set of conditions for every kind, so that `kubectl wait`, Flux and Helm's `--wait` understand them without
+//! configuration.
 //!
-//! `Ready` is always present. `Reconciling` and `Stalled` are present only while true, as kstatus
-//! expects: `Reconciling` means "wait", `Stalled` means "waiting will not help, someone must act".
+//! `Ready` is always present. `Reconciling` and `Stalled` are present only while true, as kstatus expects:
+//! `Reconciling` means "wait", `Stalled` means "waiting will not help, someone must act".
 
 use std::borrow::Cow;
 
@@ -12,20 +12,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// The object is what its spec asks for.
 pub const READY: &str = "Ready";
-/// Work is under way; the object will change without anyone's help.
+/// Work is in progress; the object will change without anyone's help.
 pub const RECONCILING: &str = "Reconciling";
 /// The object cannot become ready until someone changes something.
 pub const STALLED: &str = "Stalled";
 
-/// A status that carries conditions: every kind of ours.
+/// A status with conditions. Every kind of ours has one.
 pub trait Conditions {
     /// The conditions as last published.
     fn conditions(&self) -> &[Condition];
     /// The conditions, to be changed through the functions of this module.
     fn conditions_mut(&mut self) -> &mut Vec<Condition>;
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     fn observed_generation(&self) -> Option<i64>;
-    /// Records the generation of the spec that this status speaks of.
+    /// Records the generation of the spec that this status describes.
     fn set_observed_generation(&mut self, generation: Option<i64>);
 }
 
@@ -50,23 +50,23 @@ macro_rules! impl_conditions {
     };
 }
 
-/// Where an object stands, in the terms of kstatus.
+/// The state of an object, in the terms of kstatus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectState {
-    /// As the spec asks.
+    /// The object is as the spec asks.
     Ready,
-    /// On its way; it has been ready or not before.
+    /// Work is in progress. The object may have been ready before or not.
     Reconciling,
-    /// Cannot go on without someone's help.
+    /// The object cannot proceed without someone's help.
     Stalled,
 }
 
-/// A state with its words: a CamelCase fact and a sentence for people.
+/// A state with a CamelCase reason and a message for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Where the object stands.
+    /// The state of the object.
     pub state: ObjectState,
-    /// A CamelCase fact, such as `DependencyNotReady`.
+    /// A CamelCase reason, such as `DependencyNotReady`.
     pub reason: Cow<'static, str>,
     /// A sentence that names the object and the remedy.
     pub message: String,
@@ -78,7 +78,7 @@ impl Summary {
         Self { state: ObjectState::Ready, reason: reason.into(), message: message.into() }
     }
 
-    /// Work is under way.
+    /// Work is in progress.
     pub fn reconciling(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self { state: ObjectState::Reconciling, reason: reason.into(), message: message.into() }
     }
@@ -109,16 +109,16 @@ impl Summary {
     }
 }
 
-/// What a condition shall say from now on.
+/// The new content of a condition.
 #[derive(Clone, Copy, Debug)]
 pub struct New<'a> {
     /// The condition's type.
     pub kind: &'a str,
     /// `True`, `False` or `Unknown`.
     pub status: &'a str,
-    /// A CamelCase fact.
+    /// A CamelCase reason.
     pub reason: &'a str,
-    /// A sentence for people.
+    /// A message for users.
     pub message: &'a str,
 }
 
@@ -130,9 +130,8 @@ const LONGEST_MESSAGE: usize = 32_768;
 ///
 /// # Guarantees
 ///
-/// `lastTransitionTime` moves only when the status changes, so setting the same condition twice
-/// changes nothing. Reason and message are cut to what Kubernetes accepts: a long error never makes
-/// the status write itself fail.
+/// `lastTransitionTime` changes only when the status changes, so setting the same condition twice changes nothing.
+/// Reason and message are cut to what Kubernetes accepts: a long error never makes the status write itself fail.
 pub fn set(conditions: &mut Vec<Condition>, new: New<'_>, generation: Option<i64>, now: Timestamp) {
     let since = find(conditions, new.kind)
         .filter(|old| old.status == new.status)
@@ -151,8 +150,8 @@ pub fn set(conditions: &mut Vec<Condition>, new: New<'_>, generation: Option<i64
     }
 }
 
-/// Sets conditions that say what they said in `before` back to their old times: a status that was changed to and fro on the
-/// way has not changed for those who read it.
+/// Resets the times of conditions that equal those in `before`: a status that changed back and forth in between has not
+/// changed for its readers.
 pub(crate) fn keep_times(before: &[Condition], conditions: &mut [Condition]) {
     for condition in conditions {
         if let Some(was) = find(before, &condition.type_).filter(|was| was.status == condition.status) {
@@ -161,7 +160,7 @@ pub(crate) fn keep_times(before: &[Condition], conditions: &mut [Condition]) {
     }
 }
 
-/// Removes a condition, if it is there.
+/// Removes a condition, if it is present.
 pub fn remove(conditions: &mut Vec<Condition>, kind: &str) {
     conditions.retain(|condition| condition.type_ != kind);
 }
@@ -171,29 +170,30 @@ pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition
     conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-/// Whether a condition is there and true.
+/// Whether a condition is present and true.
 pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     find(conditions, kind).is_some_and(|condition| condition.status == "True")
 }
 
-/// The conditions of `new` whose status or reason differs from `old`: what an Event is worth.
+/// The conditions of `new` whose status or reason differs from `old`: these deserve an Event.
 pub fn transitions<'a>(old: &[Condition], new: &'a [Condition]) -> Vec<&'a Condition> {
     new.iter()
         .filter(|now| !find(old, &now.type_).is_some_and(|was| was.status == now.status && was.reason == now.reason))
         .collect()
 }
 
-/// Kubernetes keeps times in whole seconds: writing more makes every comparison with what was read differ.
+/// Rounds to whole seconds, as Kubernetes stores times: more precision would make every comparison with what was read
+/// differ.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// Times in a status that people read: finer ones would only make it harder to.
+/// Rounds to whole milliseconds: finer times in a status are only harder to read.
 pub fn whole_milliseconds(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(time.as_millisecond()).unwrap_or(time)
 }
 
-/// A text of at most so many characters; one that is longer ends with an ellipsis.
+/// Shortens a text to at most this many characters; a shortened text ends with an ellipsis.
 pub fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -201,7 +201,7 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// Cuts at a character boundary.
+/// Cuts a text at a character boundary.
 pub(crate) fn cut(text: &str, longest: usize) -> &str {
     if text.len() <= longest {
         return text;

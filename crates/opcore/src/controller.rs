@@ -2,11 +2,14 @@
 //!
 //! # Guarantees
 //!
-//! - At most [`Limits::concurrency`] objects are worked on at once, each by one worker; a reconcile has a deadline.
-//! - An object that fails is tried again by its own backoff, or when something that concerns it changes; the others go
+//! - At most [`Limits::concurrency`] objects are reconciled at once, each by one worker. Each reconcile has a deadline.
+//! - An object that fails is retried with its own backoff, or when something that concerns it changes. The other
+//!   objects are not affected. The same holds for an object whose decision panics. A failure that lasts, or that needs
+//!   a person, is reported in the status.
 //!   on. So it is with one whose decision panics. What lasts, or needs a person, is put into the status.
-//! - The decision sees at least what this process itself wrote last: while the cache is behind, the object is read anew.
-//! - The status is written once, after the plan, only when it differs, and only onto the version that was decided on.
+//! - The decision sees at least the last write of this process: while the cache is behind, the object is read from the
+//!   API server.
+//! - The status is written once, after the writes, only when it differs, and only onto the version that was decided on.
 //! - A write that was refused ends up in the object's status, with the remedy.
 
 mod context;
@@ -31,10 +34,10 @@ use crate::error::Error;
 use crate::operator::{Operator, Reconciled};
 use crate::queue::{Key, Queue};
 
-/// How long reconciles that are under way may take to end when the process is asked to stop.
+/// How long running reconciles may take to end when the process is asked to stop.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A handle by which anything can have an object looked at.
+/// A handle with which any part of the program can trigger a reconcile of an object.
 #[derive(Clone)]
 pub struct Wakes {
     queue: Arc<Mutex<Queue>>,
@@ -46,7 +49,7 @@ impl Wakes {
         Self { queue: Arc::default(), changed: Arc::new(Notify::new()) }
     }
 
-    /// The objects that were woken since, in the order of their names.
+    /// The objects that were woken since the last call, ordered by name.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> Vec<Key> {
         let mut queue = self.queue();
@@ -58,7 +61,7 @@ impl Wakes {
         taken
     }
 
-    /// Have this object looked at.
+    /// Triggers a reconcile of this object.
     pub fn wake(&self, key: &Key) {
         self.queue().wake(key);
         self.changed.notify_one();
@@ -99,9 +102,9 @@ struct Shared<O: Operator> {
     wakes: Wakes,
     cache: Cache<O::Object>,
     backoff: Mutex<Backoff<Key>>,
-    /// The version of each object that this process wrote last and has not yet seen come back.
+    /// Per object, the last version that this process wrote and has not yet seen on the watch.
     written: Mutex<HashMap<Key, String>>,
-    /// What objects of this kind are to each other and to what they name.
+    /// How objects of this kind relate to each other and to what they name.
     related: watches::Relating<O::Object>,
     /// The objects whose last next_reconcile was in the past.
     overdue: Mutex<HashSet<Key>>,
@@ -121,8 +124,8 @@ impl<O: Operator> Shared<O> {
     }
 }
 
-/// Runs an operator until the process is asked to stop, or a watch ends, which none should: without it wake-ups would be
-/// lost, and a new process is better than a deaf one.
+/// Runs an operator until the process is asked to stop, or until a watch ends. No watch should end: without it wake-ups
+/// would be lost, so a restart is better than continuing without events.
 pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<(), Error> {
     let kind = Shared::<O>::kind();
     context.metrics().expect_kind(&kind);
@@ -141,7 +144,7 @@ pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<()
     let mut workers = JoinSet::new();
     let stopping = context.stopping();
     tokio::pin!(stopping);
-    // What is decided before would only be refused.
+    // Writes that are decided before the contract was read would only be refused.
     tokio::select! {
         () = context.contract_asked() => {}
         () = &mut stopping => return Ok(()),
@@ -165,10 +168,11 @@ pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<()
     ended
 }
 
-/// What a worker leaves behind: the object and when to look at it again.
+/// The result of a worker: the object and when to reconcile it again.
 type Ended = (Key, Option<Instant>);
 
-/// Starts as many workers as there is work and room for. Answers when time alone brings more.
+/// Starts as many workers as there is work and room for. Returns the time at which more work becomes due without an
+/// event.
 fn start_workers<O: Operator>(shared: &Arc<Shared<O>>, workers: &mut JoinSet<Ended>) -> Option<Instant> {
     let mut queue = shared.wakes.queue();
     while workers.len() < shared.context.limits().concurrency {
@@ -180,14 +184,14 @@ fn start_workers<O: Operator>(shared: &Arc<Shared<O>>, workers: &mut JoinSet<End
         });
     }
     shared.context.metrics().queue_depth(&Shared::<O>::kind(), queue.depth());
-    // With no room for work, only a worker's end matters.
+    // With no room for more workers, the next thing to wait for is a worker's end.
     if workers.len() < shared.context.limits().concurrency { queue.next_due() } else { None }
 }
 
 fn finish<O: Operator>(shared: &Shared<O>, ended: Result<Ended, tokio::task::JoinError>) {
     match ended {
         Ok((key, next)) => shared.wakes.queue().finish(&key, next),
-        // `reconcile::run` catches panics, so this is a worker that was cut off while stopping.
+        // `reconcile::run` catches panics, so this worker was aborted while stopping.
         Err(error) => tracing::error!(%error, "a worker ended early"),
     }
 }
@@ -199,8 +203,8 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// Whether `one` is at least as new as `other`. Versions are numbers in every API server there is; where they are not,
-/// only equality counts, and the caller reads anew.
+/// Whether `one` is at least as new as `other`. Versions are numbers in every known API server. Where they are not,
+/// only equality counts, and the caller reads the object again.
 fn at_least(one: &str, other: &str) -> bool {
     match (one.parse::<u64>(), other.parse::<u64>()) {
         (Ok(one), Ok(other)) => one >= other,
@@ -208,7 +212,7 @@ fn at_least(one: &str, other: &str) -> bool {
     }
 }
 
-/// Marks that a kind has a scope at all; see [`Reconciled`].
+/// Whether the kind is cluster-scoped; see [`Reconciled`].
 pub(crate) fn is_cluster_scoped<K: Reconciled>() -> bool {
     std::any::TypeId::of::<K::Scope>() == std::any::TypeId::of::<kube::core::ClusterResourceScope>()
 }

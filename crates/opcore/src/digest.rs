@@ -1,8 +1,8 @@
-//! Digests that stay the same from one process, and one version of this program, to the next.
+//! Digests that stay the same across processes and versions of this program.
 
 use sha2::{Digest, Sha256};
 
-/// A digest of these parts, in hexadecimal; where one part ends and the next begins matters.
+/// A digest of these parts, in hexadecimal; the boundaries between the parts matter.
 pub fn of_parts(parts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
@@ -17,7 +17,7 @@ pub fn of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// So many digits of a digest: for names that have to be short.
+/// The first digits of a digest, for names that have to be short.
 pub fn short(digest: &str, digits: usize) -> String {
     digest.chars().take(digits).collect()
 }

@@ -1,4 +1,4 @@
-//! Durations in specs and statuses, as people write them: `30s`, `5m`, `1h30m`.
+//! Durations in specs and statuses, as users write them: `30s`, `5m`, `1h30m`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,28 +26,28 @@ impl Span {
         Self(Duration::from_secs(seconds))
     }
 
-    /// From one moment to a later one; nothing when it is not later.
+    /// The time between two moments; zero if the second is not later.
     pub fn between(earlier: Timestamp, later: Timestamp) -> Self {
         Self(Duration::try_from(later.duration_since(earlier)).unwrap_or_default())
     }
 
-    /// The same length as the standard library knows it.
+    /// The same duration as a type of the standard library.
     pub const fn as_duration(self) -> Duration {
         self.0
     }
 
-    /// The moment that lies this long after another.
+    /// The time that is this long after `moment`.
     pub fn after(self, moment: Timestamp) -> Timestamp {
         moment.checked_add(self.0).unwrap_or(Timestamp::MAX)
     }
 
-    /// This long, `factor` times. What is no sensible factor changes nothing.
+    /// This duration times `factor`. A factor that makes no sense changes nothing.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Duration::try_from_secs_f64(self.0.as_secs_f64() * factor).map_or(self, Self)
     }
 
-    /// In whole seconds: finer times make a status harder to read.
+    /// Rounded to whole seconds: finer times make a status harder to read.
     #[must_use]
     pub fn rounded(self) -> Self {
         Self(Duration::from_secs(self.0.as_secs() + u64::from(self.0.subsec_millis() >= 500)))

@@ -1,7 +1,7 @@
-//! One leader, fail-stop: a process that cannot prove that it leads does not write.
+//! Leader election, fail-stop: a process that cannot prove that it leads does not write.
 //!
-//! The lease is held by renewing it. Whether it has expired is judged by each candidate's own clock, from the moment at
-//! which it saw the lease change last; clocks of different machines are never compared.
+//! The leader holds the lease by renewing it. Each candidate judges by its own clock whether the lease has expired,
+//! counting from when it last saw the lease change. Clocks of different machines are never compared.
 //!
 //! ```text
 //!   renewed ──────── leader may write ────────▶│ renew_within            │ duration: others may take it
@@ -10,16 +10,17 @@
 //!
 //! # Guarantees
 //!
-//! - [`Leadership::check`] fails from the moment at which the lease could be taken over, less the margin above, also in a
-//!   process that was stopped (SIGSTOP, a frozen VM) and goes on: it compares with the clock at the moment of asking.
+//! - [`Leadership::check`] fails from the moment at which another could take over the lease, minus the margin above.
+//!   This also holds in a process that was suspended (SIGSTOP, a frozen VM) and resumes: the check reads the clock each
+//!   time.
 //! - A lease is taken over only with the resourceVersion that was judged, so two candidates never both get it.
-//! - A leader that is asked to stop gives the lease back, and its successor need not wait.
+//! - A leader that is asked to stop releases the lease, so that its successor does not have to wait.
 //!
 //! # Assumptions
 //!
-//! - Nobody deletes the lease by hand: it would be free at once, while its holder goes on until it looks next.
-//! - A write that was sent before the lease ran out and lands after a new leader wrote is harmless, because every write
-//!   names the version that it was decided on, or that there was none; see [`crate::act`].
+//! - Nobody deletes the lease by hand: it would be free at once, while its holder continues until its next check.
+//! - A write that was sent before the lease ran out and arrives after a new leader wrote is harmless, because every
+//!   write names the version that it was decided on, or says that there was none; see [`crate::act`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
@@ -32,16 +33,16 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use thiserror::Error;
 
-/// This process no longer leads, or cannot know.
+/// This process no longer leads, or cannot know whether it does.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("this process no longer leads: its lease was not renewed in time")]
 pub struct LeadershipLost;
 
-/// The proof of leading that writes ask for. Cheap to clone.
+/// The proof of leadership, checked before writes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Leadership(Option<Arc<Mutex<Until>>>);
 
-/// Both clocks: the monotonic one stands still while a machine sleeps, and the other can be set back.
+/// Both clocks: the monotonic one stops while a machine sleeps, and the other can be set back.
 #[derive(Clone, Copy, Debug)]
 struct Until {
     monotonic: Instant,
@@ -49,17 +50,17 @@ struct Until {
 }
 
 impl Leadership {
-    /// Always leads: there is no election.
+    /// Leadership without an election: always granted.
     pub fn unquestioned() -> Self {
         Self(None)
     }
 
-    /// Does not lead yet.
+    /// Leadership that is not yet won.
     fn none() -> Self {
         Self(Some(Arc::new(Mutex::new(Until { monotonic: Instant::now(), wall: SystemTime::UNIX_EPOCH }))))
     }
 
-    /// How long this process may still write, as things stand; none without an election.
+    /// How long this process may still write if the lease is not renewed; none without an election.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         let until = *crate::lock(self.0.as_ref()?);
         Some(until.monotonic.saturating_duration_since(Instant::now()))
@@ -83,18 +84,18 @@ impl Leadership {
     }
 }
 
-/// How long giving the lease back may take: a process that is asked to stop has half a minute in all.
+/// How long releasing the lease may take: a process that is asked to stop has half a minute in total.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The times of an election. Every candidate for a lease should use the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How long a lease that is not renewed keeps others away.
+    /// How long a lease that is not renewed excludes others.
     pub duration: Duration,
-    /// How long after its last renewal a leader may still write. The difference to `duration` is what a write in flight
-    /// has to land.
+    /// How long after its last renewal a leader may still write. The difference to `duration` is the time for writes in
+    /// flight to arrive.
     pub renew_within: Duration,
-    /// How often a leader renews, and a candidate looks.
+    /// How often a leader renews, and how often a candidate checks.
     pub retry: Duration,
 }
 
@@ -121,26 +122,26 @@ pub struct Election {
     seen: Option<Seen>,
 }
 
-/// When this candidate saw the lease change last.
+/// When this candidate last saw the lease change.
 #[derive(Clone, Debug)]
 struct Seen {
     version: String,
     at: Instant,
 }
 
-/// What a candidate does about the lease it sees.
+/// What a candidate does about the lease that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
-    /// It is free, or ours, or was not renewed in time.
+    /// The lease is free, or ours, or was not renewed in time.
     Take,
-    /// Another holds it.
+    /// Another candidate holds it.
     Wait,
 }
 
 impl Election {
     /// A candidate for the lease `name` in `namespace`.
     ///
-    /// `client` must not be one whose writes ask for this very leadership.
+    /// The writes of `client` must not depend on this same leadership.
     pub fn new(client: Client, namespace: &str, name: &str, timing: Timing) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
@@ -152,7 +153,7 @@ impl Election {
         }
     }
 
-    /// The proof that writes shall ask for.
+    /// The proof of leadership to check before writes.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
@@ -174,13 +175,13 @@ impl Election {
         }
     }
 
-    /// Keeps the lease. Returns when it is lost.
+    /// Keeps renewing the lease. Returns when it is lost.
     ///
-    /// An API server that is away for less than `renew_within` costs no leadership.
+    /// If the API server is unreachable for less than `renew_within`, the leadership is not lost.
     pub async fn keep(&mut self) -> LeadershipLost {
         loop {
             tokio::time::sleep(self.timing.retry).await;
-            // One attempt that hangs must leave time for others before the lease runs out.
+            // If one attempt hangs, there must be time for others before the lease runs out.
             match tokio::time::timeout(self.timing.renew_within / 3, self.attempt()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return LeadershipLost,
@@ -193,7 +194,7 @@ impl Election {
         }
     }
 
-    /// Gives the lease back, if it is ours. Whatever goes wrong, or takes too long, it runs out by itself.
+    /// Releases the lease, if it is ours. If that fails or takes too long, the lease runs out by itself.
     pub async fn resign(&mut self) {
         if tokio::time::timeout(FAREWELL, self.give_back()).await.is_err() {
             tracing::debug!("giving the lease back takes too long; it will run out");
@@ -212,9 +213,9 @@ impl Election {
         }
     }
 
-    /// Takes or renews the lease, if that may be done. Answers whether it is ours now.
+    /// Takes or renews the lease, if allowed. Returns whether it is ours now.
     async fn attempt(&mut self) -> kube::Result<bool> {
-        // What is proven is counted from before the request: the answer may have been long under way.
+        // The time of leadership counts from before the request: the response may have been delayed.
         let (monotonic, wall) = (Instant::now(), SystemTime::now());
         let lease = self.leases.get_opt(&self.name).await?;
         let version = lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone()).unwrap_or_default();
@@ -246,13 +247,13 @@ impl Election {
                 self.leadership.extend(Until { monotonic: monotonic + held, wall: wall + held });
                 Ok(true)
             }
-            // Someone was faster, or our own write of a moment ago landed after all: the next look tells.
+            // Another candidate was faster, or our own previous write arrived after all: the next attempt shows which.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(self.leadership.check().is_ok()),
             Err(error) => Err(error),
         }
     }
 
-    /// The lease as ours.
+    /// The spec of a lease that we hold.
     fn claim(&self, was: Option<&LeaseSpec>) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
         let ours = was.is_some_and(|was| was.holder_identity.as_ref() == Some(&self.identity));
@@ -275,13 +276,14 @@ fn decide(lease: Option<&LeaseSpec>, identity: &str, unchanged_for: Duration, ou
     else {
         return Move::Take;
     };
-    // The holder's own word on how long it holds; never less than ours, in case the two disagree.
+    // The holder states how long it holds the lease; it counts for no less than our own duration, in case the two
+    // differ.
     let stated = lease.and_then(|lease| lease.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
     let duration = stated.map_or(ours, |seconds| ours.max(Duration::from_secs(seconds)));
     if holder == identity || unchanged_for >= duration { Move::Take } else { Move::Wait }
 }
 
-/// A name for this process that no other has had, not even one in the same pod before a restart.
+/// A name for this process that no other process has had, not even one in the same pod before a restart.
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "unknown".to_owned());
     format!("{host}_{:016x}", RandomState::new().hash_one((std::process::id(), SystemTime::now())))
@@ -336,10 +338,10 @@ mod tests {
         assert_eq!(leadership.check(), Err(LeadershipLost));
         leadership.extend(Until { monotonic: Instant::now() + SECOND, wall: SystemTime::now() + SECOND });
         assert_eq!(leadership.check(), Ok(()));
-        // The machine slept: the monotonic clock did not see it.
+        // The machine slept: the monotonic clock did not advance.
         leadership.extend(Until { monotonic: Instant::now() + SECOND, wall: SystemTime::now() - SECOND });
         assert_eq!(leadership.check(), Err(LeadershipLost));
-        // The wall clock was set back: the monotonic clock knows better.
+        // The wall clock was set back: the monotonic clock is right.
         leadership.extend(Until { monotonic: Instant::now(), wall: SystemTime::now() + SECOND });
         assert_eq!(leadership.check(), Err(LeadershipLost));
     }
@@ -355,14 +357,14 @@ mod tests {
         assert_ne!(identity(), identity());
     }
 
-    /// An API server that knows one lease and nothing else.
+    /// An API server that has one lease and nothing else.
     #[derive(Default)]
     struct Server {
         lease: Option<LeaseSpec>,
         version: u64,
-        /// When it was asked, each time.
+        /// The time of each request.
         asked: Vec<Instant>,
-        /// Takes the lease right before the next write arrives.
+        /// This candidate takes the lease right before the next write arrives.
         thief: Option<&'static str>,
         /// Writes are never answered.
         hangs: bool,
@@ -379,7 +381,7 @@ mod tests {
                 if let Some(thief) = self.thief.take() {
                     (self.lease, self.version) = (Some(held_by(thief, 15)), self.version + 1);
                 }
-                // As the real one: without a version, whoever writes last wins.
+                // As in a real API server: without a version, the last write wins.
                 let version = lease.metadata.resource_version.as_ref();
                 if version.is_some_and(|version| *version != self.version.to_string()) {
                     return refusal(StatusCode::CONFLICT);
@@ -417,7 +419,7 @@ mod tests {
         Election::new(Client::new(service, "default"), "default", "lease", timing)
     }
 
-    /// A lease that is looked at without a pause, and lasts for the whole test.
+    /// Timing with checks without a pause, and a lease that lasts for the whole test.
     fn eager() -> Timing {
         Timing { retry: Duration::ZERO, ..Timing::lasting(3600 * SECOND) }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between us and the API server, sorted by what helps against it.
+//! Failures between this process and the API server, sorted by what to do about them.
 
 pub(crate) mod values;
 
@@ -11,22 +11,22 @@ use crate::client::DeadlineExceeded;
 use crate::conditions::cut;
 use crate::election::LeadershipLost;
 
-/// A failure of a reconcile. Bad input is not one of them: that is a decision, published in status.
+/// A failure of a reconcile. Bad input is not one: it is a decision, published in the status.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The API server refused, or could not be reached.
+    /// The API server refused the request, or could not be reached.
     #[error("{}", in_words(.0))]
     Api(#[from] kube::Error),
     /// The whole reconcile took too long.
     #[error("the reconcile took longer than {0:?}")]
     Deadline(Duration),
-    /// An object changed between reading and writing; the next look decides anew.
+    /// An object changed between reading and writing. The next reconcile decides again.
     #[error("{0} changed in the meantime")]
     Stale(String),
-    /// A fault of this program: it panicked, or broke one of its own rules.
+    /// A bug in this program: it panicked, or broke one of its own rules.
     #[error("a fault in this program: {0}")]
     Bug(String),
-    /// It is not known whether a contract is in force, and which.
+    /// It is not known whether a contract is in force, and which one.
     #[error("nothing is written until the ownership contract is known: {0}")]
     Contract(String),
     /// Something outside the API server failed: a registry, a repository, a program.
@@ -34,20 +34,20 @@ pub enum Error {
     Outside(String),
 }
 
-/// What helps against an [error](enum@Error). Used as a metric label, so the set is small and fixed.
+/// What to do about an [error](enum@Error). Used as a metric label, so the set is small and fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Trying again.
+    /// Retry.
     Transient,
-    /// Looking again.
+    /// Read again.
     Conflict,
-    /// A grant.
+    /// Grant the missing permission.
     Forbidden,
-    /// Another input.
+    /// Correct the input.
     Invalid,
-    /// Nothing here: another process leads.
+    /// Nothing in this process: another process leads.
     LeadershipLost,
-    /// A fix of this program.
+    /// Fix this program.
     Bug,
 }
 
@@ -66,7 +66,7 @@ impl Class {
 }
 
 impl Error {
-    /// What helps against it.
+    /// What to do about it.
     pub fn class(&self) -> Class {
         match self {
             Self::Stale(_) => Class::Conflict,
@@ -77,18 +77,18 @@ impl Error {
         }
     }
 
-    /// Whether the API server is there and has answered, if only by an error.
+    /// Whether the API server was reached and has answered, even if only with an error.
     pub(crate) fn was_answered(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(_)) | Self::Stale(_))
     }
 
-    /// Whether the API server says that the thing asked for is not there.
+    /// Whether the API server says that the requested object does not exist.
     pub fn is_not_found(&self) -> bool {
-        // For a kind that it does not have, the API server answers in plain text: there is no reason in that.
+        // For a kind that it does not have, the API server answers in plain text, without a reason.
         matches!(self, Self::Api(kube::Error::Api(status)) if status.is_not_found() || status.code == 404)
     }
 
-    /// How long the API server asks to be left alone, at least.
+    /// How long the API server asks the client to wait at least.
     pub fn retry_after(&self) -> Duration {
         match self {
             Self::Api(kube::Error::Api(status)) => {
@@ -111,7 +111,7 @@ fn class_of(status: &Status) -> Class {
 /// Long enough for a sentence, short enough for a status.
 const LONGEST: usize = 1024;
 
-/// kube prints the whole `Status` twice; people need its message once.
+/// The message of an error. kube prints the whole `Status` twice; users need its message once.
 fn in_words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 422 && status.details.is_some() => invalid(status),
@@ -133,7 +133,7 @@ fn message(status: &Status) -> String {
     cut(&values::of_message(&status.message), LONGEST).to_owned()
 }
 
-/// What is invalid, without the values: the server quotes whole pod templates, and the secrets in them.
+/// What is invalid, without the values: the server quotes whole pod templates, including secrets in them.
 fn invalid(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let words: Vec<_> = causes.map(|cause| format!("{}: {}", cause.field, values::of_cause(&cause.message))).collect();
@@ -148,7 +148,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        // Whoever wraps an error of serde repeats what it quotes.
+        // An error that wraps one of serde repeats its quotes.
         if cause.is::<serde_json::Error>() {
             return values::of_serde(&words);
         }

@@ -1,7 +1,7 @@
-//! Events: told when something changes, never while it stays the same.
+//! Events: emitted when something changes, never while it stays the same.
 //!
-//! The same words about the same object become one Event with a count. kube's own recorder looks at the reason alone, so
-//! that a second failure would show the words of the first.
+//! Repeated Events with the same message about the same object become one Event with a count. kube's own recorder
+//! compares only the reason, so a second failure would show the message of the first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,12 +17,12 @@ use serde_json::json;
 use crate::conditions::{Condition, READY, STALLED, cut, is_true, transitions};
 use crate::operator::Note;
 
-/// Kubernetes refuses longer ones.
+/// Kubernetes rejects longer reasons.
 const LONGEST_REASON: usize = 128;
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_NAME: usize = 253;
 
-/// For so long the same words are counted instead of being told anew.
+/// Within this time, a repeated Event is counted instead of emitted again.
 const COUNTED_WITHIN: SignedDuration = SignedDuration::from_mins(6);
 
 /// Publishes Events about objects.
@@ -34,7 +34,7 @@ pub struct Events {
     told: Arc<Mutex<HashMap<Telling, Told>>>,
 }
 
-/// What is told of whom.
+/// The content of an Event, and the object that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Telling {
     namespace: Option<String>,
@@ -43,7 +43,7 @@ struct Telling {
     note: Note,
 }
 
-/// What was told already.
+/// An Event that was emitted.
 #[derive(Clone, Debug)]
 struct Told {
     event: String,
@@ -52,15 +52,15 @@ struct Told {
 }
 
 impl Events {
-    /// Events in the name of `operator`.
+    /// Creates a publisher whose Events name `operator` as their source.
     pub fn new(client: Client, operator: &str) -> Self {
         let instance = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
         let instance = instance.unwrap_or_else(|| operator.to_owned());
         Self { client, operator: operator.to_owned(), instance, told: Arc::default() }
     }
 
-    /// Publishes one Event. That it could not be published is logged and otherwise ignored: the status is the truth, an
-    /// Event only points to it.
+    /// Publishes one Event. A failure to publish is logged and otherwise ignored: the status is authoritative, an Event
+    /// only points to it.
     pub async fn tell(&self, about: &ObjectReference, note: &Note) {
         if let Err(error) = self.publish(about, note).await {
             tracing::debug!(reason = %note.reason, %error, "an Event was not published");
@@ -75,7 +75,7 @@ impl Events {
             uid: about.uid.clone(),
             note: note.clone(),
         };
-        // What has no namespace is told of in this one.
+        // Events about objects without a namespace are created in this one.
         let events = Api::namespaced(self.client.clone(), about.namespace.as_deref().unwrap_or("default"));
         let before = {
             let mut told = self.told();
@@ -97,7 +97,7 @@ impl Events {
         Ok(())
     }
 
-    /// Counts an Event once more, unless it is gone.
+    /// Increases the count of an Event, unless it is gone.
     async fn count(&self, events: &Api<Event>, told: Told, now: Timestamp) -> Result<Option<Told>, kube::Error> {
         let told = Told { count: told.count.saturating_add(1), at: now, ..told };
         let series = EventSeries { count: told.count, last_observed_time: MicroTime(now) };
@@ -134,7 +134,7 @@ impl Events {
     }
 }
 
-/// A name that no other Event has: that of the object, as far as there is room for it, and the time.
+/// A unique name for an Event: the name of the object, cut to fit, and the time.
 fn name(object: &str, now: Timestamp) -> String {
     let time = format!(".{:x}", now.as_nanosecond());
     let object = cut(object, LONGEST_NAME - time.len()).trim_end_matches(['.', '-']);

@@ -1,4 +1,4 @@
-//! The finalizer state machine: an object goes only when everything that depends on it has gone.
+//! The finalizer state machine: an object is released only when everything that depends on it is gone.
 //!
 //! ```text
 //!            deletionTimestamp            every step recorded as Done or Leaked
@@ -7,29 +7,28 @@
 //!                                 └───┘ one pass: observe the running steps, record, act
 //! ```
 //!
-//! A teardown is a graph of named steps. A step starts when all steps it comes `after` are over;
-//! steps without an edge between them run side by side. What a step means is the operator's business:
-//! it looks at the world and answers with a [`StepStatus`]; it never waits.
+//! A teardown is a graph of named steps. A step starts when all steps that it comes `after` are over. Steps without an
+//! edge between them run in parallel. The operator defines what a step means: it inspects the current state and returns
+//! a [`StepStatus`]; it never waits.
 //!
 //! # Guarantees
 //!
-//! - The finalizer is released only when the *published* status says of every step that it is `Done`, or
-//!   `Leaked` with words for what was left behind.
-//! - A step acts only after the published status says that it is `Running`, and so only after everything
-//!   it comes after is published as over. Each decision is written down before it is acted on: a crash
-//!   between any two writes resumes where it was, and evidence that a later step destroys is never needed again.
-//! - Deadlines count from times in the status, not in memory: a restart does not prolong them.
-//! - The whole machine is a pure function of (graph, published record, what was observed, time).
+//! - The finalizer is removed only when the *published* status says of every step that it is `Done`, or `Leaked` with a
+//!   message that says what was left behind.
+//! - A step acts only after the published status says that it is `Running`, and therefore only after all steps before
+//!   it are published as over. Each decision is recorded before it is acted on. After a crash between any two writes
+//!   the teardown resumes where it was, and evidence that a later step destroys is never needed again.
+//! - Deadlines count from times in the status, not in memory: a restart does not extend them.
+//! - The state machine is a pure function of the graph, the published record, what was observed, and the time.
 //!
 //! # Assumptions
 //!
 //! - The record is published with the object's resourceVersion as a precondition (as [`crate::controller`]
 //!   does), so that two processes cannot both advance it.
-//! - Deletes are fenced by UID (as [`crate::act`] does), so that an object recreated under the same name is
-//!   never touched.
+//! - Deletes are fenced by UID (as [`crate::act`] does), so that a recreated object of the same name is never touched.
 //!
-//! kube's own `finalizer` helper releases on any `Ok`, a requeue included, and removes the entry without
-//! comparing UIDs; neither is safe for a teardown that takes longer than one reconcile.
+//! kube's own `finalizer` helper releases the object on any `Ok`, including a requeue, and removes the entry without
+//! comparing UIDs. Neither is safe for a teardown that takes longer than one reconcile.
 
 mod pass;
 mod record;
@@ -41,11 +40,11 @@ pub use teardown::{Force, GraphError, OnExpiry, Progress, Step, StepStatus, Tear
 
 use kube::{Resource, ResourceExt};
 
-/// Set this annotation to the name of a step to give it up, or to `all` to give up every step that is
-/// not over. What was left behind is recorded and reported.
+/// Set this annotation to the name of a step to give it up, or to `all` to give up every step that is not over. What
+/// was left behind is recorded and reported.
 pub const FORCE_ANNOTATION: &str = "opcore.dev/force-teardown";
 
-/// Where an object is on its way.
+/// The phase of an object in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not marked for deletion; `guarded` says whether the finalizer is in place.
@@ -55,11 +54,11 @@ pub enum Phase {
     },
     /// Marked for deletion, and our finalizer still holds it.
     Terminating,
-    /// Marked for deletion, and no longer held by us: there is nothing left for us to do.
+    /// Marked for deletion, and no longer held by our finalizer: nothing is left for us to do.
     Released,
 }
 
-/// Where `object` is on its way, seen from the finalizer called `name`.
+/// The phase of `object`, with regard to the finalizer called `name`.
 pub fn phase(object: &impl Resource, name: &str) -> Phase {
     let held = object.finalizers().iter().any(|finalizer| finalizer == name);
     match (object.meta().deletion_timestamp.is_some(), held) {
@@ -69,7 +68,7 @@ pub fn phase(object: &impl Resource, name: &str) -> Phase {
     }
 }
 
-/// Which steps someone asked to give up, by [`FORCE_ANNOTATION`].
+/// Which steps a user asked to give up, with [`FORCE_ANNOTATION`].
 pub fn force(object: &impl Resource) -> Force {
     match object.annotations().get(FORCE_ANNOTATION).map(String::as_str) {
         None | Some("") => Force::None,

@@ -1,17 +1,17 @@
-//! Graphs of named things: the one question both teardowns and rollouts ask of them.
+//! Cycles in graphs of names, for teardowns and rollouts.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// A graph as people write it down: each name with the names that must come before it.
+/// A graph as users write it: each name with the names that must come before it.
 pub type Graph<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 /// Finds a cycle and returns it as a closed path, `["a", "b", "a"]`.
 ///
 /// # Guarantees
 ///
-/// The answer depends on the graph alone: the same graph gives the same path. Names that are
-/// depended on but not in the graph are ignored. The cost is linear in nodes and edges, and the
-/// search keeps its own stack, so a chain of a hundred thousand names is no danger.
+/// The result depends on the graph alone: the same graph gives the same path. Names that are depended on but not in the
+/// graph are ignored. The cost is linear in nodes and edges. The search keeps its own stack, so a chain of a hundred
+/// thousand names is safe.
 pub fn cycle<'a>(graph: &Graph<'a>) -> Option<Vec<&'a str>> {
     let mut finished: BTreeMap<&str, bool> = BTreeMap::new();
     for start in graph.keys() {
@@ -46,7 +46,7 @@ pub fn cycle<'a>(graph: &Graph<'a>) -> Option<Vec<&'a str>> {
     None
 }
 
-/// Finds a cycle that one name is on, as a closed path from it back to it, and a shortest one.
+/// Finds a shortest cycle that contains one name, as a closed path from that name back to it.
 ///
 /// # Guarantees
 ///

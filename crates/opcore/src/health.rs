@@ -1,13 +1,13 @@
-//! What the probes say: a process is ready when it stands by, or leads and knows its objects.
+//! The state for the probes: a process is ready when it is on standby, or when it leads and has listed its objects.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a process still waits for before it can do its job. Cheap to clone.
+/// What a process still waits for before it can do its work. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// Something that a process waits for.
+/// Something that the process waits for.
 #[derive(Debug)]
 pub struct Expected {
     health: Health,
@@ -16,13 +16,13 @@ pub struct Expected {
 }
 
 impl Health {
-    /// From now on, the process is not ready until `what` has come.
+    /// From now on, the process is not ready until `what` has arrived.
     pub fn expect(&self, what: &str) -> Expected {
         *self.lock().entry(what.to_owned()).or_default() += 1;
         Expected { health: self.clone(), what: what.to_owned(), came: Mutex::new(false) }
     }
 
-    /// What is still waited for.
+    /// What the process still waits for.
     pub fn missing(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
     }
@@ -33,7 +33,7 @@ impl Health {
 }
 
 impl Expected {
-    /// It has come. Saying so again does nothing.
+    /// Marks it as arrived. Repeating this has no effect.
     pub fn came(&self) {
         if std::mem::replace(&mut *crate::lock(&self.came), true) {
             return;
@@ -49,7 +49,7 @@ impl Expected {
 }
 
 impl Drop for Expected {
-    /// Nobody waits for what nobody can announce any more.
+    /// The process stops waiting when nothing can report the arrival any more.
     fn drop(&mut self) {
         self.came();
     }

@@ -1,7 +1,7 @@
-//! What a status remembers of the past: the newest first, and only so much. A status that grows without end cannot be stored
-//! one day.
+//! The history in a status: newest first, and bounded. A status that grows without limit eventually becomes too large
+//! to store.
 
-/// Adds an entry at the front, and forgets the oldest beyond `most`.
+/// Adds an entry at the front, and drops the oldest entries beyond `most`.
 pub fn remember<T>(history: &mut Vec<T>, entry: T, most: usize) {
     history.insert(0, entry);
     history.truncate(most);

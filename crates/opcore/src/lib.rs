@@ -1,23 +1,23 @@
 //! The shared runtime of the Opcore operators.
 //!
-//! An operator reads ([`Operator::observe`]), decides ([`Operator::decide`], pure), and leaves the rest to this crate:
-//! watching, queueing, writing, publishing, leading, stopping. It has no kinds of its own and no global state; a thing
-//! belongs here when two operators need it and its documentation names neither.
+//! An operator reads ([`Operator::observe`]) and decides ([`Operator::decide`], a pure function). This crate does the
+//! rest: watches, the queue, writes, status, metrics, leader election and shutdown. It has no kinds of its own and no
+//! global state. Code belongs here when two operators need it and its documentation names neither of them.
 //!
 //! | To learn about | read |
 //! |---|---|
-//! | the way of an object through an operator | [`operator`], then [`controller`] |
+//! | how an object passes through an operator | [`operator`], then [`controller`] |
 //! | taking things down in order, without loss | [`finalizer`] |
 //! | who owns an object, and who may write it | [`ownership`] |
-//! | what a write is, and how it is done | [`writes`], [`act`] |
+//! | what a write is, and how it is carried out | [`writes`], [`act`] |
 //! | when another object is ready | [`readiness`] |
-//! | what people see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
-//! | asking what is not in the cluster | [`poll`] |
-//! | how much of something there may be at a time, and for whom | [`slots`] |
-//! | watching kinds that only objects name | [`watch::registry`], [`watch::discovery`] |
-//! | what keeps an operator alive and alone | [`runtime`], [`election`], [`client`], [`watch`] |
+//! | what users see of an object | [`conditions`], [`events`], [`metrics`], [`duration`] |
+//! | polling sources outside the cluster | [`poll`] |
+//! | limiting how many of something run at a time, and who is next | [`slots`] |
+//! | watching kinds that are known only from objects | [`watch::registry`], [`watch::discovery`] |
+//! | what keeps an operator running, and as the only instance | [`runtime`], [`election`], [`client`], [`watch`] |
 //!
-//! `examples/notebook` is a whole operator in a page or two.
+//! `examples/notebook` is a complete operator in a page or two.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -63,9 +63,9 @@ pub mod writes;
 pub use controller::Context;
 pub use error::Error;
 pub use lock::lock;
-/// The allocator that programs of operators choose. A process that lists a thousand objects, and looks at each, needs for a
-/// moment a multiple of what it keeps. glibc's allocator held on to that: of 104 MiB with a thousand objects, 69 were free.
-/// This one gives it back.
+/// The allocator that operator programs use. A process that lists and inspects a thousand objects briefly needs a
+/// multiple of the memory that it keeps. glibc's allocator did not return that memory: of 104 MiB with a thousand
+/// objects, 69 were free. This allocator returns it.
 pub use mimalloc::MiMalloc as Allocator;
 pub use object::{GroupKind, ObjectId};
 pub use operator::{Admission, Decision, DecisionOf, Next, Note, Operator};

@@ -1,4 +1,4 @@
-//! A lock that a panic elsewhere does not spoil.
+//! A lock that stays usable after a panic elsewhere.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 ///
 /// # Assumptions
 ///
-/// What it guards is plain memory that every change leaves whole: then a panic while it was held says nothing about it.
+/// The lock guards plain memory that every change leaves consistent, so a panic while it was held does not invalidate
+/// it.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! The metrics of an operator: the same names in all of them, so that one dashboard and one alert serve all.
+//! The metrics of an operator: the same names in all operators, so that one dashboard and one set of alerts fit all.
 //!
-//! Names are API. Object names appear in one gauge only, `opcore_condition`, whose series go with their objects; every
-//! other label has a small fixed set of values. What an operator measures beyond these it adds to the
-//! [registry](Metrics::registry), from a table of [`Metric`]s like this one, so that the reference lists it.
+//! Names are API. Object names appear in one gauge only, `opcore_condition`, whose series are removed with their
+//! objects. Every other label has a small fixed set of values. An operator adds its own metrics to the
+//! [registry](Metrics::registry), from a table of [`Metric`]s like this one, so that the reference lists them.
 
 mod catalogue;
 
@@ -21,18 +21,18 @@ use catalogue::{
     RECONCILE_SECONDS, RECONCILES, WATCH_ERRORS,
 };
 
-/// Who this program is, made by [`build_info!`](crate::build_info).
+/// The identity of this program, created by [`build_info!`](crate::build_info).
 #[derive(Clone, Copy, Debug)]
 pub struct BuildInfo {
-    /// The operator's name: also its field manager, and the default name of its lease.
+    /// The operator's name, which is also its field manager and the default name of its lease.
     pub name: &'static str,
     /// Its version.
     pub version: &'static str,
-    /// The revision it was built from, where the build said so.
+    /// The revision that it was built from, if the build set one.
     pub revision: &'static str,
 }
 
-/// The [`BuildInfo`] of the crate that calls it.
+/// Returns the [`BuildInfo`] of the calling crate.
 #[macro_export]
 macro_rules! build_info {
     () => {
@@ -52,9 +52,9 @@ macro_rules! build_info {
 pub enum ReconcileResult {
     /// As decided.
     Ok,
-    /// Some write was refused; the status says which.
+    /// A write was refused; the status says which.
     Refused,
-    /// It failed and will be tried again.
+    /// It failed and will be retried.
     Error,
 }
 
@@ -92,7 +92,7 @@ struct Inner {
 type ObjectKey = [String; 3];
 
 impl Metrics {
-    /// Makes and registers all metrics.
+    /// Creates and registers all metrics.
     ///
     /// # Errors
     ///
@@ -141,12 +141,12 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&self.0.registry.gather()).unwrap_or_default()
     }
 
-    /// A registry for what an operator measures beyond the common metrics.
+    /// The registry, to which an operator adds its own metrics.
     pub fn registry(&self) -> &Registry {
         &self.0.registry
     }
 
-    /// Makes the series of a kind exist from the start, so that a rate over them has a first value.
+    /// Creates the series of a kind at the start, so that a rate over them has a first value.
     pub(crate) fn expect_kind(&self, kind: &str) {
         for result in [ReconcileResult::Ok, ReconcileResult::Refused, ReconcileResult::Error] {
             self.0.reconciles.with_label_values(&[kind, result.as_str()]);
@@ -186,7 +186,7 @@ impl Metrics {
         self.0.leader.set(i64::from(leads));
     }
 
-    /// Publishes an object's conditions, in place of what was published of it before.
+    /// Publishes an object's conditions, replacing those published before.
     pub(crate) fn conditions(&self, kind: &str, namespace: &str, name: &str, conditions: &[Condition]) {
         let key = [kind, namespace, name].map(str::to_owned);
         let now: Vec<_> =
@@ -194,7 +194,7 @@ impl Metrics {
         let mut series = crate::lock(&self.0.series);
         let before = if now.is_empty() { series.remove(&key) } else { series.insert(key.clone(), now.clone()) };
         for [type_, status] in before.iter().flatten().filter(|old| !now.contains(old)) {
-            // It may be missing only if it was never set.
+            // The series is missing only if it was never set.
             let _ = self.0.conditions.remove_label_values(&[kind, namespace, name, type_, status]);
         }
         for [type_, status] in &now {
@@ -202,7 +202,7 @@ impl Metrics {
         }
     }
 
-    /// Removes an object's series: it is gone.
+    /// Removes the series of an object that is gone.
     pub(crate) fn forget(&self, kind: &str, namespace: &str, name: &str) {
         self.conditions(kind, namespace, name, &[]);
     }

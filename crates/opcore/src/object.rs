@@ -1,11 +1,11 @@
-//! Which object: by its kind and name, whatever the version of its kind.
+//! Identifies objects by kind and name, without the version of the kind.
 
 use std::fmt;
 
 use kube::api::ApiResource;
 use kube::{Resource, ResourceExt};
 
-/// A kind, whatever its version.
+/// A kind without its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKind {
     /// Empty for the core group.
@@ -15,18 +15,18 @@ pub struct GroupKind {
 }
 
 impl GroupKind {
-    /// The kind that an API resource is of.
+    /// The kind of an API resource.
     pub fn of(resource: &ApiResource) -> Self {
         Self { group: resource.group.clone(), kind: resource.kind.clone() }
     }
 
-    /// The kind that is written so in a manifest.
+    /// The kind that a manifest names with `apiVersion` and `kind`.
     pub fn written(api_version: &str, kind: &str) -> Self {
         Self { group: group_of(api_version).to_owned(), kind: kind.to_owned() }
     }
 }
 
-/// The API group in an `apiVersion`; the core group is empty.
+/// The API group of an `apiVersion`; the core group is empty.
 pub fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
@@ -36,24 +36,24 @@ pub fn group_of(api_version: &str) -> &str {
 pub struct ObjectId {
     /// Its kind.
     pub kind: GroupKind,
-    /// None for a kind without namespaces.
+    /// None for cluster-scoped kinds.
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
 }
 
 impl ObjectId {
-    /// The object of this kind, as it was read or is to be written.
+    /// Identifies an object of this kind that was read or is to be written.
     pub fn new(resource: &ApiResource, object: &impl Resource) -> Self {
         Self { kind: GroupKind::of(resource), namespace: object.namespace(), name: object.name_any() }
     }
 
-    /// The object, whose kind is known at compile time.
+    /// Identifies an object whose kind is known at compile time.
     pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
         Self::named::<K>(object.namespace().as_deref(), &object.name_any())
     }
 
-    /// The object of this kind, namespace and name.
+    /// Identifies an object by this kind, namespace and name.
     pub fn named<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str) -> Self {
         let kind = GroupKind { group: K::group(&()).into_owned(), kind: K::kind(&()).into_owned() };
         Self { kind, namespace: namespace.map(str::to_owned), name: name.to_owned() }

@@ -1,4 +1,4 @@
-//! What an operator fills in: what it reads and what it decides. The rest is the same for all.
+//! What an operator implements: what it reads and what it decides. Everything else is the same for all operators.
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -13,10 +13,10 @@ use crate::error::Error;
 use crate::queue::Key;
 use crate::writes::Writes;
 
-/// Set this annotation to a new value to have an object looked at now.
+/// Set this annotation to a new value to have an object reconciled now.
 pub const REQUESTED_AT_ANNOTATION: &str = "opcore.dev/requestedAt";
 
-/// A kind that an operator reconciles: one of ours, with a status that has conditions.
+/// A kind that an operator reconciles: a custom resource of ours whose status has conditions.
 pub trait Reconciled:
     Resource<DynamicType = (), Scope: 'static>
     + HasStatus<Status: Conditions + Clone + Default + Serialize + Send + Sync>
@@ -49,54 +49,54 @@ impl<K> Reconciled for K where
 /// watch ─▶ queue ─▶ observe ─▶ decide ─▶ admit ─▶ act ─▶ conclude ─▶ publish ─▶ (wait for the next event or a moment in time)
 ///          opcore    reads      pure     claims   writes  outcomes    status
 ///                       ▲                  │
-///                       └── decided anew ──┘ what was claimed could not be had
+///                       └── decide again ──┘ a claim was not granted
 /// ```
 pub trait Operator: Send + Sync + 'static {
     /// The kind it reconciles.
     type Object: Reconciled;
-    /// Everything that was read, nothing decided.
+    /// Everything that was read for one decision, before anything is decided.
     type Observed: Send + Sync;
-    /// What a decision claims of this process, beside its writes: a turn, watches, something to ask the outside. `()` for
-    /// an operator that claims nothing.
+    /// What a decision claims from this process besides its writes: a turn, watches, a question to an outside source.
+    /// `()` for an operator that claims nothing.
     type Claims: Default + Send + Sync;
 
-    /// Holds the object until nothing is left of it. It is set before anything is written for an object, and taken off when
-    /// a decision says [`Decision::release`].
+    /// Keeps the object until nothing is left of it. It is added before anything is written for an object, and removed
+    /// when a decision sets [`Decision::release`].
     const FINALIZER: &'static str;
 
-    /// Says which other objects' changes concern which of its own.
+    /// Declares which changes of other objects concern which of the operator's own objects.
     fn watches(&self, _watches: &mut Watches<Self::Object>) {}
 
-    /// Reads what the decision needs. Writes nothing, chooses nothing: what it is given can only read.
+    /// Reads what the decision needs. It writes and decides nothing: the reader that it gets can only read.
     fn observe(
         &self,
         object: &Self::Object,
         context: &Context,
     ) -> impl Future<Output = Result<Self::Observed, Error>> + Send;
 
-    /// Decides, from what was read and the time alone. The time is in whole milliseconds: finer ones would only make a
-    /// status harder to read.
+    /// Decides, only from what was read and the current time. The time is in whole milliseconds: a finer one would only
+    /// make a status harder to read.
     ///
-    /// Total: bad input is a decision with a [`Summary::stalled`](crate::conditions::Summary::stalled) status, not an
-    /// error.
+    /// Total: for bad input it returns a decision whose status is
+    /// [`Summary::stalled`](crate::conditions::Summary::stalled), not an error.
     ///
-    /// The status speaks of what was observed, not of what the plan is going to do: a write may be refused, and the
-    /// process may end between any two.
+    /// The status describes what was observed, not what the writes are about to do: a write may be refused, and the
+    /// process may end between any two writes.
     fn decide(&self, object: &Self::Object, seen: &Self::Observed, now: Timestamp) -> DecisionOf<Self>;
 
-    /// Decides how an object that is being deleted is taken down, likewise: see [`crate::finalizer::pass`].
+    /// Decides how to take down an object that is being deleted, under the same rules: see [`crate::finalizer::pass`].
     fn tear_down(&self, object: &Self::Object, seen: &Self::Observed, now: Timestamp) -> DecisionOf<Self>;
 
-    /// Grants what a decision claims, before any of its writes is done. Where that changes what was observed, as when
-    /// somebody else has the last turn, `seen` is brought up to date here, and decided on anew.
+    /// Grants what a decision claims, before any of its writes is carried out. If that changes what was observed, for
+    /// example because another object has the last turn, this method updates `seen`, and the decision is repeated.
     ///
     /// # Assumptions
     ///
-    /// What is claimed again is granted again; so that there is an end to deciding anew.
+    /// A claim that was granted and is made again is granted again. Otherwise repeating the decision would never end.
     ///
     /// # Errors
     ///
-    /// When the API server could not be asked.
+    /// When the API server could not be reached.
     fn admit(
         &self,
         _object: &Self::Object,
@@ -108,10 +108,10 @@ pub trait Operator: Send + Sync + 'static {
         std::future::ready(Ok(Admission::Granted))
     }
 
-    /// Hears what came of the writes, and adds to the status what only they could tell: the UIDs and versions of what
-    /// was applied, what was refused, what failed. It may also remember it for the next look; it reads and writes nothing
-    /// else. After a failure the status is published without its conditions, which count on the write: what else counts on
-    /// it is to be taken back here.
+    /// Called with the outcomes of the writes. Adds to the status what is known only after them: the UIDs and versions
+    /// of applied objects, what was refused, what failed. It may also remember that for the next reconcile; it reads
+    /// and writes nothing else. After a failed write the status is published without the conditions that were decided,
+    /// because they assume that the write succeeded. Whatever else in the status assumes that must be reverted here.
     fn after_writes(
         &self,
         _object: &Self::Object,
@@ -121,45 +121,46 @@ pub trait Operator: Send + Sync + 'static {
     ) {
     }
 
-    /// What grants the right that a forbidden write lacked, as a sentence: the status tells it behind the refusal.
+    /// Returns a sentence that says how to grant the right that a forbidden write lacked. The status appends it to the
+    /// refusal.
     fn remedy(&self, _object: &Self::Object, _refusal: &Refusal) -> Option<String> {
         None
     }
 
-    /// Hears what has been published, for metrics.
+    /// Called after a status is published, for metrics.
     fn published(&self, _object: &Self::Object, _status: &<Self::Object as HasStatus>::Status, _now: Timestamp) {}
 
-    /// Hears that an object is gone for good, and lets go of what it remembered of it.
+    /// Called when an object is gone for good. Drops what the operator remembered of it.
     fn forget(&self, _object: &Key) {}
 }
 
-/// What came of asking for what a decision claims.
+/// The result of asking for what a decision claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is granted: the writes may be done.
+    /// Granted: the writes may be carried out.
     Granted,
-    /// What was observed has changed, and is to be decided on anew. Nothing has been written.
+    /// What was observed has changed, so the decision must be repeated. Nothing has been written.
     DecideAnew,
 }
 
 /// What an operator decides.
 pub type DecisionOf<O> = Decision<<O as Operator>::Object, <O as Operator>::Claims>;
 
-/// What is to be done, said and waited for.
+/// What to write, what to publish, and what to wait for.
 #[derive(Clone, Debug)]
 pub struct Decision<K: HasStatus, C = ()> {
     /// Writes, in order, as data.
     pub writes: Writes,
-    /// Published once, after the plan, and only when it differs.
+    /// Published once, after the writes, and only when it differs from the status before.
     pub status: K::Status,
-    /// Events beyond the changes of conditions, which are reported by themselves, unless a note here has the same reason.
-    /// For transitions only.
+    /// Events in addition to those for changed conditions. Changes of conditions are reported automatically, unless a
+    /// note here has the same reason. For transitions only.
     pub notes: Vec<Note>,
     /// What to wait for.
     pub next: Next,
-    /// What the writes, or the waiting, take of this process.
+    /// What the writes, or the waiting, claim from this process.
     pub claims: C,
-    /// Whether nothing is left of an object that is being deleted: then its finalizer goes, after the plan.
+    /// Whether nothing is left of an object that is being deleted. Its finalizer is then removed, after the writes.
     pub release: bool,
 }
 
@@ -177,13 +178,13 @@ impl<K: HasStatus, C: Default> Decision<K, C> {
     }
 }
 
-/// What an object waits for.
+/// When an object is reconciled next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {
-    /// A watch will tell.
+    /// On the next event of a watch.
     #[default]
     OnEvent,
-    /// This moment, or a watch if it tells before.
+    /// At this time, or earlier on an event of a watch.
     At(Timestamp),
 }
 
@@ -196,28 +197,28 @@ impl From<Option<Timestamp>> for Next {
 /// An Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
-    /// Whether someone should have a look.
+    /// Whether someone should look at the object.
     pub warning: bool,
-    /// A CamelCase fact.
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// A sentence.
+    /// The message, a sentence.
     pub message: String,
-    /// The part of the object that it is about, if not the whole.
+    /// The part of the object that the Event is about; none for the object itself.
     pub part: Option<String>,
 }
 
 impl Note {
-    /// Something that is worth knowing.
+    /// An Event for information.
     pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { warning: false, reason: reason.into(), message: message.into(), part: None }
     }
 
-    /// Something that someone should have a look at.
+    /// An Event that someone should look at.
     pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::normal(reason, message) }
     }
 
-    /// The same, about a part of the object.
+    /// The same Event, about a part of the object.
     #[must_use]
     pub fn about(mut self, part: impl Into<String>) -> Self {
         self.part = Some(part.into());

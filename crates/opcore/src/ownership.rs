@@ -1,26 +1,26 @@
-//! Who owns an object: asked before every write and every delete.
+//! Who owns an object: checked before every write and every delete.
 //!
 //! Several tools work on one cluster. Each leaves marks on what it manages: a controller reference, labels,
-//! annotations, its name among the field managers. This module reads the marks and gives a [`OwnershipVerdict`] with
-//! the evidence, so that a refusal can say *whose* the object is and how that is known.
+//! annotations, its name among the field managers. This module reads the marks and returns an [`OwnershipVerdict`] with
+//! the evidence, so that a refusal can say *who* owns the object and how that is known.
 //!
-//! The first of these that speaks decides: the [`Contract`] while it is enforced, the controller reference, our
-//! own marks, the marks of known tools, a person who hands it over, the manager that applied most of the fields. When
-//! none speaks, nobody owns it.
+//! The first of these that says anything decides: the [`Contract`] while it is enforced, the controller reference, our
+//! own marks, the marks of known tools, a person who offers the object for adoption, the manager that applied most of
+//! the fields. If none does, the object has no owner.
 //!
 //! # What we promise others (guarantee)
 //!
 //! - An object that another tool owns is never written, deleted or taken over. The one exception is an annotation that
 //!   its owner documents for others to set, such as a request to reconcile ([`crate::writes::Write::Annotate`]).
-//! - What we do write carries our marks ([`OPERATOR_LABEL`], [`OWNER_LABEL`], [`OWNER_ANNOTATION`]), so that others
-//!   can tell, and our field manager is the operator's name.
+//! - Objects that we write carry our marks ([`OPERATOR_LABEL`], [`OWNER_LABEL`], [`OWNER_ANNOTATION`]), so that others
+//!   can recognize them. Our field manager is the operator's name.
 //! - We never force a field that another tool manages.
 //!
 //! # What we need from others (rely)
 //!
-//! - Nobody else sets the marks under `opcore.dev/`, except [`ADOPT_ANNOTATION`], which is how a person hands an
-//!   object over.
-//! - Tools leave their own usual marks; one that leaves none at all is seen only through its field manager.
+//! - Nobody else sets the marks under `opcore.dev/`, except [`ADOPT_ANNOTATION`], with which a person offers an object
+//!   for adoption.
+//! - Tools leave their usual marks. A tool that leaves none is recognized only by its field manager.
 
 pub mod contract;
 pub(crate) mod in_force;
@@ -39,16 +39,17 @@ use kube::{Resource, ResourceExt};
 
 use contract::{Contract, Enforcement};
 
-/// Label on everything we apply: the operator that did.
+/// Label on every object that we apply: the operator that applied it.
 pub const OPERATOR_LABEL: &str = "opcore.dev/operator";
-/// Label on everything we apply for an object: that object's UID.
+/// Label on every object that we apply on behalf of another object: that object's UID.
 pub const OWNER_LABEL: &str = "opcore.dev/owner-uid";
-/// Annotation on everything we apply for an object: that object in words, `Kind/namespace/name`.
+/// Annotation on every object that we apply on behalf of another object: that object as text, `Kind/namespace/name`.
 pub const OWNER_ANNOTATION: &str = "opcore.dev/owner";
-/// Annotation by which a person hands an unowned object over: `"true"`, or the name of the operator that may take it.
+/// Annotation with which a person offers an unowned object for adoption: `"true"`, or the name of the operator that may
+/// take it.
 pub const ADOPT_ANNOTATION: &str = "opcore.dev/adopt";
 
-/// On whose behalf someone wants to write.
+/// Who wants to write, and on behalf of which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
     /// The operator: its field manager and the value of [`OPERATOR_LABEL`].
@@ -58,7 +59,7 @@ pub struct Claimant {
 }
 
 impl Claimant {
-    /// An operator that acts for an object which it reconciles.
+    /// An operator that acts for an object that it reconciles.
     pub fn acting_for<K: Resource<DynamicType = ()>>(operator: &str, object: &K) -> Self {
         let words = match object.namespace() {
             Some(namespace) => format!("{}/{namespace}/{}", K::kind(&()), object.name_any()),
@@ -73,39 +74,39 @@ impl Claimant {
 pub struct Owner {
     /// Its UID.
     pub uid: String,
-    /// In words, `Kind/namespace/name` or `Kind/name`.
+    /// The object as text, `Kind/namespace/name` or `Kind/name`.
     pub words: String,
 }
 
-/// What an object is to a claimant.
+/// The relation of an object to a claimant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ownership {
-    /// It is the claimant's.
+    /// The object is the claimant's.
     Ours,
-    /// Nobody's yet, and the claimant may take it: a predecessor of the same name left it, the contract gives it,
-    /// or a person handed it over.
+    /// The object has no owner yet, and the claimant may take it: a predecessor of the same name left it, the contract
+    /// gives it to the claimant, or a person offered it for adoption.
     Adoptable,
-    /// It is someone else's. Hands off.
+    /// The object belongs to someone else. It must not be changed.
     Foreign,
-    /// Nobody's, as far as its marks say; nobody offered it either.
+    /// The object has no owner, as far as its marks say, and it was not offered for adoption.
     Unowned,
 }
 
-/// A ownership with the evidence for it, strongest first.
+/// An ownership with the evidence for it, strongest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnershipVerdict {
-    /// What the object is to the claimant.
+    /// The relation of the object to the claimant.
     pub ownership: Ownership,
-    /// Why; empty when nothing speaks.
+    /// The evidence; empty if there is none.
     pub evidence: Vec<Evidence>,
-    /// Whether it carries the UID of the very object that the claimant acts for.
+    /// Whether the object carries the UID of the object that the claimant acts for.
     made_for_claimant: bool,
 }
 
 impl OwnershipVerdict {
-    /// Whether the claimant may delete the object: it is the claimant's own, was made for the very object that it acts for,
-    /// whatever a contract says of it by now, or was made by its predecessor of the same name. What is merely offered may
-    /// be taken over, and deleted only after that.
+    /// Whether the claimant may delete the object. It may if the object is its own, if it was created for the object
+    /// that the claimant acts for (whatever a contract now says), or if it was created by the predecessor of the same
+    /// name. An object that is only offered may be adopted, and deleted only after that.
     pub fn may_delete(&self) -> bool {
         match self.ownership {
             Ownership::Ours => true,
@@ -134,7 +135,7 @@ impl fmt::Display for OwnershipVerdict {
     }
 }
 
-/// What is judged: the parts of an object that tell its owner.
+/// What is judged: the parts of an object that show its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// API group, empty for the core group.
@@ -145,29 +146,29 @@ pub struct Subject<'a> {
     pub meta: &'a ObjectMeta,
 }
 
-/// Judges what `subject` is to `claimant`.
+/// Judges the relation of `subject` to `claimant`.
 ///
 /// # Guarantees
 ///
-/// Pure and total. Never answers `Ours` on the strength of a name or of field managers alone: only a UID, or our
-/// operator's mark on an object that has no single owner, makes an object ours.
+/// Pure and total. Never returns `Ours` because of a name or of field managers alone: only a UID, or our operator's
+/// mark on an object that has no single owner, makes an object ours.
 pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contract>) -> OwnershipVerdict {
     let meta = subject.meta;
     let controller = meta.owner_references.iter().flatten().find(|reference| reference.controller == Some(true));
     let is_ours = |uid: &str| claimant.owner.as_ref().is_some_and(|owner| owner.uid == uid);
     if let Some((owner, evidence)) = by_contract(subject, contract) {
         if !owner.speaks_for(&claimant.operator) {
-            // A contract that gives away what we made must not leave it behind for ever.
+            // Even if a contract gives away what we created, it must not be left behind for ever.
             let uid = meta.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
             let made_for_claimant =
                 uid.is_some_and(|uid| is_ours(uid)) && controller.is_none_or(|reference| is_ours(&reference.uid));
             return OwnershipVerdict { made_for_claimant, ..OwnershipVerdict::new(Ownership::Foreign, vec![evidence]) };
         }
-        // A contract speaks of tools. What a controller in the cluster made for another object stays that object's.
+        // A contract is about tools. What a controller in the cluster created for another object stays that object's.
         if let Some(reference) = controller.filter(|reference| !is_ours(&reference.uid)) {
             return OwnershipVerdict::new(Ownership::Foreign, vec![Evidence::of_reference(reference)]);
         }
-        // The contract gives it to us, but not to which of our objects.
+        // The contract gives the object to us, but does not say to which of our objects.
         return match ours(meta, claimant) {
             Some(verdict) if verdict.ownership != Ownership::Unowned => verdict,
             _ => OwnershipVerdict::new(Ownership::Adoptable, vec![evidence]),
@@ -188,7 +189,7 @@ pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contra
         return OwnershipVerdict::new(Ownership::Adoptable, vec![evidence]);
     }
     match markers::majority_manager(meta) {
-        // Our own work, whose labels someone removed. For which of our objects, only the annotation can tell.
+        // Our own work, whose labels someone removed. Only the annotation can say for which of our objects it was.
         Some(evidence) if evidence.tool == Tool::Manager(claimant.operator.clone()) => {
             let words = meta.annotations.as_ref().and_then(|all| all.get(OWNER_ANNOTATION));
             let ownership = if claimant.owner.as_ref().map(|owner| &owner.words) == words {
@@ -203,14 +204,15 @@ pub fn judge(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contra
     }
 }
 
-/// Judges an object that is not there yet and is to be made: it has no marks, so that only a contract can give it to someone
-/// else. None: nothing speaks against it.
+/// Judges an object that does not exist yet and is about to be created. It has no marks, so only a contract can give it
+/// to someone else. None: nothing prevents the creation.
 pub fn judge_new(subject: Subject<'_>, claimant: &Claimant, contract: Option<&Contract>) -> Option<OwnershipVerdict> {
     let (_, evidence) = by_contract(subject, contract).filter(|(owner, _)| !owner.speaks_for(&claimant.operator))?;
     Some(OwnershipVerdict::new(Ownership::Foreign, vec![evidence]))
 }
 
-/// Whom the contract names for an object. Until it is enforced it is there to be compared with what is; the marks decide.
+/// The owner that the contract names for an object. Until the contract is enforced, it only serves for comparison and
+/// the marks decide.
 fn by_contract<'a>(
     subject: Subject<'_>,
     contract: Option<&'a Contract>,
@@ -221,7 +223,7 @@ fn by_contract<'a>(
     Some((owner, evidence))
 }
 
-/// Judges by the marks of this project alone.
+/// Judges only by this project's own marks.
 fn ours(meta: &ObjectMeta, claimant: &Claimant) -> Option<OwnershipVerdict> {
     let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
     let uid = label(OWNER_LABEL);
@@ -238,9 +240,9 @@ fn ours(meta: &ObjectMeta, claimant: &Claimant) -> Option<OwnershipVerdict> {
     let (ownership, evidence) = match (&claimant.owner, uid, offered(meta, &claimant.operator)) {
         _ if *operator != claimant.operator => (Ownership::Foreign, evidence),
         (None, None, _) => (Ownership::Ours, evidence),
-        // The same object by name, under another UID: the one that made this is gone.
+        // The same object by name, with another UID: the object that created this one is gone.
         (Some(owner), Some(_), _) if owner.words == words => (Ownership::Adoptable, evidence),
-        // Another's, who offers it: that is a reason to take it over, and none to delete it.
+        // It belongs to another owner who offers it. That is a reason to adopt it, but not to delete it.
         (_, _, Some(offer)) => (Ownership::Adoptable, offer),
         _ => (Ownership::Foreign, evidence),
     };

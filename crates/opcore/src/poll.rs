@@ -1,20 +1,21 @@
-//! Asking the outside: beside the loop, never inside a reconcile.
+//! Polling sources outside the cluster, in the background and never inside a reconcile.
 //!
-//! Kubernetes tells by a watch; a git server, a registry or an endpoint has to be asked. An operator says in what it
-//! [claims](crate::Operator::Claims) which questions its object has. Here they are asked, again and again as each wants it,
-//! the last answer is kept with its age, and the object is woken when an answer differs from the one before.
+//! Kubernetes reports changes through watches; a git server, a registry or an endpoint has to be polled. An operator
+//! lists the questions of an object in its [claims](crate::Operator::Claims). This module asks them repeatedly, at the
+//! interval of each question, keeps the last answer with its age, and wakes the object when the answer changes.
 //!
 //! # Guarantees
 //!
-//! - A question is asked once however many objects have it, and no more than [`Poll::new`]'s number of questions are asked
+//! - A question is asked once, however many objects have it. No more than [`Poll::new`]'s number of questions are asked
 //!   at a time.
-//! - A question that no object has any more is not asked again, and an answer that comes late is dropped.
-//! - An answer takes no longer than the question allows; a question that panics is asked again like one that got none.
+//! - A question that no object has any more is not asked again, and a late answer is dropped.
+//! - An answer takes no longer than the question allows. A question that panics is asked again like one without an
+//!   answer.
 //!
 //! # Assumptions
 //!
-//! Asking changes nothing outside. What has an effect there goes through a Job, or through a write with an idempotency key
-//! that is recorded in the status before.
+//! Asking changes nothing outside. Anything with an effect outside goes through a Job, or through a write with an
+//! idempotency key that is recorded in the status before.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -30,9 +31,9 @@ use tokio::task::AbortHandle;
 use crate::controller::Wakes;
 use crate::queue::Key;
 
-/// Something to ask the outside.
+/// A question to a source outside the cluster.
 pub trait Question: Clone + Eq + Hash + Send + Sync + 'static {
-    /// What can come of it, failures included: an operator decides on those, too.
+    /// The possible answers, failures included: an operator decides on those, too.
     type Answer: Clone + PartialEq + Send + Sync + 'static;
 
     /// Asks once.
@@ -41,10 +42,11 @@ pub trait Question: Clone + Eq + Hash + Send + Sync + 'static {
     /// How long asking may take.
     fn patience(&self) -> Duration;
 
-    /// What counts as the answer when none came in time, or asking panicked.
+    /// The answer to use when none came in time, or when asking panicked.
     fn unanswered(&self) -> Self::Answer;
 
-    /// After which pause it is asked again, if at all. `same` is how many times in a row this was the answer.
+    /// The pause after which the question is asked again; none for never. `same` is how many times in a row this was
+    /// the answer.
     fn again(&self, answer: &Self::Answer, same: u32) -> Option<Duration>;
 }
 
@@ -57,7 +59,7 @@ pub struct Answered<A> {
     pub at: Timestamp,
 }
 
-/// The questions that are asked. Cheap to clone.
+/// The questions that are being asked. Cheap to clone.
 pub struct Poll<Q: Question>(Arc<Inner<Q>>);
 
 impl<Q: Question> Clone for Poll<Q> {
@@ -78,7 +80,7 @@ struct Known<Q: Question> {
 }
 
 impl<Q: Question> Known<Q> {
-    /// An object has this question no more.
+    /// Removes this question from an object.
     fn drop_question(&mut self, key: &Key, question: &Q) {
         if let Some(asked) = self.asked.get_mut(question) {
             asked.by.remove(key);
@@ -93,7 +95,7 @@ struct Asked<A> {
     by: HashSet<Key>,
     wakes: Wakes,
     last: Option<Answered<A>>,
-    /// Asks now, whatever pause it is in.
+    /// Ends the current pause, so that the question is asked now.
     now: Arc<Notify>,
     task: AbortHandle,
 }
@@ -105,13 +107,13 @@ impl<A> Drop for Asked<A> {
 }
 
 impl<Q: Question> Poll<Q> {
-    /// Asks nothing yet, and at most so many questions at a time.
+    /// Creates a poll without questions that asks at most this many at a time.
     pub fn new(at_once: usize) -> Self {
         let known = Mutex::new(Known { asked: HashMap::new(), of: HashMap::new() });
         Self(Arc::new(Inner { at_once: Semaphore::new(at_once.max(1)), known }))
     }
 
-    /// From now on an object has these questions, and no others.
+    /// From now on an object has exactly these questions.
     pub fn want(&self, key: &Key, questions: impl IntoIterator<Item = Q>, wakes: &Wakes) {
         let wanted: HashSet<Q> = questions.into_iter().collect();
         let mut known = crate::lock(&self.0.known);
@@ -133,19 +135,20 @@ impl<Q: Question> Poll<Q> {
         }
     }
 
-    /// The last answer. None: there was none yet, or nobody has the question.
+    /// The last answer. None: there is no answer yet, or no object has the question.
     pub fn answer(&self, question: &Q) -> Option<Answered<Q::Answer>> {
         crate::lock(&self.0.known).asked.get(question)?.last.clone()
     }
 
-    /// Asks now, as when someone says that the answer has changed. What they say is not believed: it is asked.
+    /// Asks now, for example when a notification says that the answer has changed. The notification is not trusted: the
+    /// source is asked.
     pub fn ask_now(&self, question: &Q) {
         if let Some(asked) = crate::lock(&self.0.known).asked.get(question) {
             asked.now.notify_one();
         }
     }
 
-    /// An object is gone, and has no questions any more.
+    /// Drops the questions of an object that is gone.
     pub fn forget(&self, key: &Key) {
         let mut known = crate::lock(&self.0.known);
         for question in known.of.remove(key).unwrap_or_default() {
@@ -154,12 +157,12 @@ impl<Q: Question> Poll<Q> {
     }
 }
 
-/// Asks a question as long as anyone has it.
+/// Asks a question repeatedly as long as an object has it.
 async fn keep_asking<Q: Question>(poll: Weak<Inner<Q>>, question: Q, now: Arc<Notify>) {
     let mut same = 0;
     loop {
         let Some(inner) = poll.upgrade() else { return };
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(place) = inner.at_once.acquire().await else { return };
         let asking = AssertUnwindSafe(tokio::time::timeout(question.patience(), question.ask())).catch_unwind();
         let answer = match asking.await {
@@ -187,8 +190,8 @@ async fn keep_asking<Q: Question>(poll: Weak<Inner<Q>>, question: Q, now: Arc<No
 }
 
 impl<Q: Question> Inner<Q> {
-    /// Keeps an answer, and wakes whoever has the question if it is another than before. Whether it is the same; none when
-    /// nobody has the question any more.
+    /// Stores an answer, and wakes the objects that have the question if the answer changed. Returns whether it is the
+    /// same; none when no object has the question any more.
     fn keep(&self, question: &Q, answer: &Q::Answer) -> Option<bool> {
         let mut known = crate::lock(&self.known);
         let asked = known.asked.get_mut(question)?;
@@ -209,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// A question about a number that a test sets.
+    /// A question whose answer is a number that the test sets.
     #[derive(Clone)]
     struct Number {
         name: &'static str,
@@ -264,7 +267,7 @@ mod tests {
         Key { namespace: None, name: name.to_owned() }
     }
 
-    /// Waits, on a clock that runs ahead to whatever is waited for, until an answer is there.
+    /// Waits until this answer is there, on a clock that skips to the next timer.
     async fn until(poll: &Poll<Number>, question: &Number, answer: Option<usize>) {
         while poll.answer(question).is_none_or(|last| last.answer != answer) {
             tokio::time::advance(Duration::from_millis(100)).await;
@@ -281,7 +284,7 @@ mod tests {
         question.value.store(2, Ordering::SeqCst);
         until(&poll, &question, Some(2)).await;
         assert_eq!(wakes.taken(), [key("one"), key("two")]);
-        // The same answer is no news.
+        // The same answer again is not reported.
         let asked = question.asked.load(Ordering::SeqCst);
         while question.asked.load(Ordering::SeqCst) == asked {
             tokio::time::advance(Duration::from_millis(100)).await;

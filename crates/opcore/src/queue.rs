@@ -1,11 +1,11 @@
-//! The work queue: which objects are to be looked at, as plain data.
+//! The work queue: which objects are to be reconciled, as plain data.
 //!
 //! # Guarantees
 //!
-//! - An object is never worked on twice at once.
-//! - No wake-up is lost: one that comes while its object is being worked on runs it again afterwards.
-//! - Wake-ups of an object that already waits are one. Memory is bounded by the number of objects.
-//! - First come, first served: a busy object goes to the back each time.
+//! - An object is never reconciled by two workers at once.
+//! - No wake-up is lost: if it comes while its object is being reconciled, the object runs again afterwards.
+//! - Several wake-ups of an object that already waits count as one. Memory is bounded by the number of objects.
+//! - First come, first served: a busy object goes to the back of the queue each time.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -37,23 +37,23 @@ impl fmt::Display for Key {
     }
 }
 
-/// Which objects are to be looked at, now or later.
+/// Which objects are to be reconciled, now or later.
 #[derive(Debug, Default)]
 pub struct Queue {
     waiting: VecDeque<Key>,
-    /// The same keys as `waiting`, to be found quickly.
+    /// The same keys as in `waiting`, for fast lookup.
     queued: HashSet<Key>,
     running: HashSet<Key>,
-    /// Woken while running.
+    /// Objects that were woken while running.
     again: HashSet<Key>,
     later: BTreeSet<(Instant, Key)>,
     due: HashMap<Key, Instant>,
 }
 
 impl Queue {
-    /// Have a look at this object as soon as possible.
+    /// Reconcile this object as soon as possible.
     pub fn wake(&mut self, key: &Key) {
-        // Whatever was wanted later will be decided anew.
+        // The next reconcile decides again when the one after it is due.
         self.forget_later(key);
         if self.running.contains(key) {
             self.again.insert(key.clone());
@@ -62,7 +62,7 @@ impl Queue {
         }
     }
 
-    /// Takes the next object to work on. Each one taken must be given back by [`Queue::finish`].
+    /// Takes the next object to work on. The caller must return it with [`Queue::finish`].
     pub fn start(&mut self, now: Instant) -> Option<Key> {
         while let Some((due, key)) = self.later.first().cloned()
             && due <= now
@@ -75,7 +75,7 @@ impl Queue {
         Some(key)
     }
 
-    /// Work on an object is over; look at it again at `next`, if not woken before.
+    /// Ends the work on an object. It runs again at `next`, or earlier when it is woken.
     pub fn finish(&mut self, key: &Key, next: Option<Instant>) {
         self.running.remove(key);
         if self.again.remove(key) {
@@ -87,7 +87,7 @@ impl Queue {
         }
     }
 
-    /// When time alone will make an object due.
+    /// The next time at which an object becomes due without being woken.
     pub fn next_due(&self) -> Option<Instant> {
         self.later.first().map(|(due, _)| *due)
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model that only remembers "was woken since it was last started".
+        /// Checked against a model that only remembers "was woken since it was last started".
         #[test]
         fn no_wake_up_is_lost_and_nothing_runs_twice_at_once(script in script()) {
             let (mut queue, mut now) = (Queue::default(), Instant::now());

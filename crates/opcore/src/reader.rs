@@ -1,9 +1,9 @@
-//! A client that can only read: what [`Operator::observe`](crate::Operator::observe) is given.
+//! A client that can only read, which [`Operator::observe`](crate::Operator::observe) receives.
 //!
 //! # Guarantees
 //!
-//! Nothing that is reached from a [`Reader`] changes anything in the cluster. Whoever observes cannot write, not even by
-//! mistake: writes are data in a [`Decision`](crate::Decision), and [`crate::act`] does them.
+//! Nothing that is reached from a [`Reader`] changes anything in the cluster. `observe` cannot write, not even by
+//! mistake: writes are data in a [`Decision`](crate::Decision), and [`crate::act`] carries them out.
 
 use std::fmt::Debug;
 
@@ -21,17 +21,17 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What this client can read.
+    /// A reader that uses this client.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// The namespace that this process is in.
+    /// The namespace of this process.
     pub fn default_namespace(&self) -> &str {
         self.client.default_namespace()
     }
 
-    /// The objects of a kind in all namespaces, or of a kind without namespaces.
+    /// The objects of a kind in all namespaces, or of a cluster-scoped kind.
     pub fn all<K>(&self) -> Objects<K>
     where
         K: Resource<DynamicType = ()>,
@@ -47,7 +47,7 @@ impl Reader {
         Objects(Api::namespaced(self.client.clone(), namespace))
     }
 
-    /// The objects of a kind in the namespace that this process is in.
+    /// The objects of a kind in the namespace of this process.
     pub fn default_namespaced<K>(&self) -> Objects<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -64,7 +64,7 @@ impl Reader {
     }
 }
 
-/// The objects of a kind, to be read.
+/// Read access to the objects of a kind.
 #[derive(Clone, Debug)]
 pub struct Objects<K>(Api<K>);
 
@@ -72,38 +72,38 @@ impl<K> Objects<K>
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    /// The object of this name, if there is one.
+    /// Returns the object of this name, if it exists.
     ///
     /// # Errors
     ///
-    /// When the API server could not be asked, or did not allow it.
+    /// When the API server could not be reached, or did not allow it.
     pub async fn get_opt(&self, name: &str) -> Result<Option<K>, Error> {
         Ok(self.0.get_opt(name).await?)
     }
 
-    /// The metadata of the object of this name, if there is one.
+    /// Returns the metadata of the object of this name, if it exists.
     ///
     /// # Errors
     ///
-    /// When the API server could not be asked, or did not allow it.
+    /// When the API server could not be reached, or did not allow it.
     pub async fn get_metadata_opt(&self, name: &str) -> Result<Option<PartialObjectMeta<K>>, Error> {
         Ok(self.0.get_metadata_opt(name).await?)
     }
 
-    /// The objects that are selected.
+    /// Returns the selected objects.
     ///
     /// # Errors
     ///
-    /// When the API server could not be asked, or did not allow it.
+    /// When the API server could not be reached, or did not allow it.
     pub async fn list(&self, selected: &ListParams) -> Result<ObjectList<K>, Error> {
         Ok(self.0.list(selected).await?)
     }
 
-    /// The metadata of the objects that are selected.
+    /// Returns the metadata of the selected objects.
     ///
     /// # Errors
     ///
-    /// When the API server could not be asked, or did not allow it.
+    /// When the API server could not be reached, or did not allow it.
     pub async fn list_metadata(&self, selected: &ListParams) -> Result<ObjectList<PartialObjectMeta<K>>, Error> {
         Ok(self.0.list_metadata(selected).await?)
     }

@@ -1,10 +1,10 @@
 //! Whether a Kubernetes object is ready, read from the object alone.
 //!
-//! *Ready* means: what its spec asks for is there, and the controller which says so has seen
-//! this very spec. The rules are those of kstatus (as Flux, Helm and Argo CD users know them),
-//! with its known traps closed. They are asked in one order, and the first that answers decides:
+//! *Ready* means: what its spec asks for is there, and the controller that says so has seen this very spec. The rules
+//! are those of kstatus (as Flux, Helm and Argo CD users know them), with its known gaps closed. They are applied in a
+//! fixed order, and the first that gives a result decides:
 //!
-//! 1. no `apiVersion` or `kind`: in progress, since nothing can be said;
+//! 1. no `apiVersion` or `kind`: in progress, since the object cannot be judged;
 //! 2. the [`Fence`] shows that this view is older than our own write: in progress;
 //! 3. `deletionTimestamp`: terminating;
 //! 4. `generation` differs from `status.observedGeneration`: in progress;
@@ -13,12 +13,12 @@
 //! 7. the rule of the [kind](self#kinds), if it has one;
 //! 8. a custom resource without any status: in progress, unless [`Options::status_expected`] is off;
 //! 9. condition `Ready`: ready when `True`, else in progress;
-//! 10. anything else is ready, as it exists.
+//! 10. anything else is ready because it exists.
 //!
-//! Three exceptions of Flux are asked between 3 and 5, as they overrule what follows: suspended
-//! objects, requested reconciles, and the run that each interval of a Kustomization brings.
+//! Three exceptions for Flux are checked between 3 and 5, because they override what follows: suspended objects,
+//! requested reconciles, and the run at each interval of a Kustomization.
 //!
-//! Last, the [`Fence`] holds back a verdict that rests on a status from before our own write.
+//! Last, the [`Fence`] holds back a verdict that is based on a status from before our own write.
 //!
 //! # Kinds
 //!
@@ -43,22 +43,20 @@
 //!
 //! # Guarantees
 //!
-//! - Pure and total: no client, no clock but the argument, no panic whatever the object holds. A
-//!   field of the wrong type counts as missing.
-//! - A status that is known to describe an older spec never makes an object ready nor failed.
-//! - Failed is told from slow: failed means that waiting alone will not help.
-//! - When time alone would change a verdict, [`Readiness::recheck_at`] names the moment, so a caller
-//!   sets one timer and polls nothing.
+//! - Pure and total: no client, no clock but the argument, no panic whatever the object contains. A field of the wrong
+//!   type counts as missing.
+//! - A status that is known to describe an older spec makes an object neither ready nor failed.
+//! - Failed is distinguished from slow: failed means that waiting alone will not help.
+//! - When time alone would change a verdict, [`Readiness::recheck_at`] names the time, so that a caller sets one timer
+//!   and does not poll.
 //!
 //! # Assumptions
 //!
 //! - The object comes from an API server, with `apiVersion` and `kind` filled in. Items of a list
 //!   carry neither: the caller adds them.
-//! - A Job that is gone because of its `ttlSecondsAfterFinished` is done; only the caller knows
-//!   that it existed.
-//! - An established CRD may still be missing in discovery for a moment: the caller opens its watch
-//!   and retries.
-//! - Who else writes to the object is no concern here; see the `ownership` module.
+//! - A Job that was deleted because of its `ttlSecondsAfterFinished` is done; only the caller knows that it existed.
+//! - An established CRD may briefly be missing in discovery: the caller opens its watch and retries.
+//! - Other writers of the object are not considered here; see the `ownership` module.
 
 mod api;
 mod data;
@@ -81,22 +79,22 @@ use view::{Condition, View};
 /// How long a pod may be unschedulable before it counts as failed, as in kstatus.
 pub const UNSCHEDULABLE_GRACE: Duration = Duration::from_secs(15);
 
-/// How long a controller gets to react to a write before its unchanged status is believed.
+/// How long a controller has to react to a write before its unchanged status is trusted.
 pub const SETTLE: Duration = Duration::from_secs(10);
 
-/// Long enough for a sentence of a controller, short enough to be repeated in a status.
+/// The longest message: enough for a sentence of a controller, and short enough to be repeated in a status.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// What an object's own status says about it.
+/// The verdict on an object, according to its own status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// The answer.
+    /// The state.
     pub state: ReadinessState,
-    /// A fact in CamelCase, fit for the `reason` of a condition.
+    /// A CamelCase reason, suitable for the `reason` of a condition.
     pub reason: String,
-    /// A sentence that names the object, the fact and, where there is one, the remedy.
+    /// A message that names the object, the fact and, if there is one, the remedy.
     pub message: String,
-    /// The moment at which the verdict changes without any event. `None`: only an event changes it.
+    /// When the verdict changes without any event. `None`: only an event changes it.
     pub recheck_at: Option<Timestamp>,
 }
 
@@ -105,7 +103,7 @@ pub struct Readiness {
 pub enum ReadinessState {
     /// What the spec asks for is there.
     Ready,
-    /// On its way, or nobody can tell yet.
+    /// Work is in progress, or the state cannot be known yet.
     InProgress,
     /// Waiting alone will not help.
     Failed,
@@ -113,7 +111,7 @@ pub enum ReadinessState {
     Terminating,
 }
 
-/// What the caller knows beyond the object, and what it demands beyond kstatus.
+/// What the caller knows beyond the object, and what it requires beyond kstatus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "four demands that do not depend on each other")]
 pub struct Options {
@@ -123,16 +121,16 @@ pub struct Options {
     /// An Ingress is ready only with an external address. Off by default: many ingress
     /// controllers never report one.
     pub ingress_address: bool,
-    /// The claim's StorageClass binds on first consumer, so that a pending claim which no pod
-    /// uses yet is as ready as it can be. Off by default: the claim does not tell.
+    /// The claim's StorageClass binds on first consumer, so that a pending claim that no pod uses yet is as ready as it
+    /// can be. Off by default: the claim itself does not show it.
     pub claim_waits_for_consumer: bool,
-    /// The kind has a status subresource, so that an object without status is one that no
-    /// controller has seen. On by default; the caller turns it off when the CRD says otherwise.
-    /// Only asked for kinds which are not Kubernetes' own and have no rule here.
+    /// The kind has a status subresource, so that an object without status is one that no controller has seen. On by
+    /// default; the caller turns it off when the CRD says otherwise. Only used for kinds that are not built into
+    /// Kubernetes and have no rule here.
     pub status_expected: bool,
     /// How long a pod may be unschedulable before it counts as failed.
     pub unschedulable_grace: Duration,
-    /// What the caller itself wrote last, if it wrote: the fence against an outdated status.
+    /// What the caller itself last wrote, if it wrote: the fence against an outdated status.
     pub fence: Option<Fence>,
 }
 
@@ -154,7 +152,7 @@ pub fn of(object: &Value, now: Timestamp) -> Readiness {
     with(object, &Options::default(), now)
 }
 
-/// The verdict on an object, given what the caller knows and demands.
+/// The verdict on an object, given what the caller knows and requires.
 pub fn with(object: &Value, options: &Options, now: Timestamp) -> Readiness {
     let case = Case { object: View::of(object), options, now };
     let verdict = RULES.iter().find_map(|rule| rule(&case)).unwrap_or_else(|| exists(&case));
@@ -162,7 +160,7 @@ pub fn with(object: &Value, options: &Options, now: Timestamp) -> Readiness {
 }
 
 impl Readiness {
-    /// Whether dependants may go on.
+    /// Whether dependants may proceed.
     pub fn is_ready(&self) -> bool {
         self.state == ReadinessState::Ready
     }
@@ -195,7 +193,7 @@ impl Readiness {
 }
 
 impl ReadinessState {
-    /// The name as people read it in a status.
+    /// The name as users read it in a status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -212,14 +210,14 @@ impl std::fmt::Display for ReadinessState {
     }
 }
 
-/// Everything a rule may look at.
+/// The input of a rule.
 struct Case<'a> {
     object: View<'a>,
     options: &'a Options,
     now: Timestamp,
 }
 
-/// A rule answers, or leaves the object to the next one.
+/// A rule returns a verdict, or leaves the object to the next rule.
 type Rule = fn(&Case<'_>) -> Option<Readiness>;
 
 const RULES: &[Rule] = &[
@@ -310,7 +308,7 @@ fn rule_of_the_kind(case: &Case<'_>) -> Option<Readiness> {
         }
         ("postgresql.cnpg.io", "Cluster") => data::postgres_cluster,
         ("external-secrets.io", "ExternalSecret") => data::external_secret,
-        // These write other parts of their status before the first Ready condition.
+        // The controllers of these kinds write other parts of the status before the first Ready condition.
         ("external-secrets.io", "SecretStore" | "ClusterSecretStore")
         | ("cert-manager.io", "Certificate" | "Issuer" | "ClusterIssuer") => says_ready,
         _ => return None,
@@ -318,7 +316,7 @@ fn rule_of_the_kind(case: &Case<'_>) -> Option<Readiness> {
     Some(rule(case))
 }
 
-/// Closes kstatus's best-known hole: a custom resource that no controller has seen is not ready.
+/// Closes kstatus's best-known gap: a custom resource that no controller has seen is not ready.
 fn no_status_yet(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     if object.is_builtin() || object.has_status() || !case.options.status_expected {
@@ -338,7 +336,7 @@ fn ready_condition(case: &Case<'_>) -> Option<Readiness> {
     Some(judged(case, &condition, "Ready"))
 }
 
-/// For kinds known to report `Ready`: its absence means that the controller is not there yet.
+/// For kinds known to report `Ready`: if it is missing, their controller has not seen the object yet.
 fn says_ready(case: &Case<'_>) -> Readiness {
     ready_condition(case).unwrap_or_else(|| not_reported(case, "Ready"))
 }
@@ -350,7 +348,7 @@ fn not_reported(case: &Case<'_>, kind: &str) -> Readiness {
     )
 }
 
-/// A condition whose `True` means ready. False is in progress, as controllers retry.
+/// The verdict from a condition whose `True` means ready. False means in progress, because controllers retry.
 fn judged(case: &Case<'_>, condition: &Condition<'_>, kind: &str) -> Readiness {
     let object = case.object;
     if condition.lags {
@@ -368,7 +366,7 @@ fn judged(case: &Case<'_>, condition: &Condition<'_>, kind: &str) -> Readiness {
     }
 }
 
-/// Nothing speaks against it: objects without a readiness of their own are ready by existing.
+/// The last rule: objects without a readiness of their own are ready because they exist.
 fn exists(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if object.has_status() && !object.is_builtin() {

@@ -33,21 +33,21 @@ use crate::metrics::{BuildInfo, Metrics};
 use crate::ownership::InForce;
 use crate::server;
 
-/// Why an operator ended other than by being asked to.
+/// Why an operator ended without being asked to.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// The lease was lost. Another process leads; this one must not go on.
+    /// The lease was lost. Another process leads; this one must stop.
     #[error(transparent)]
     LeadershipLost(#[from] LeadershipLost),
-    /// There is no cluster to work on.
+    /// No cluster is configured.
     #[error("no cluster is configured: {0}. Run this in a pod, or name a kubeconfig with --kubeconfig")]
     NoCluster(String),
-    /// The address for probes and metrics is taken.
+    /// The address for probes and metrics is in use.
     #[error("cannot listen on {address}: {source}. Choose another address with --listen")]
     Listen {
         /// The address.
         address: std::net::SocketAddr,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
     /// A flag's value cannot be used.
@@ -55,13 +55,13 @@ pub enum Failure {
     Flag {
         /// The flag.
         flag: &'static str,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
     /// The process could not be set up.
     #[error("cannot start: {0}")]
     Start(String),
-    /// The operator itself gave up.
+    /// The operator itself ended with an error.
     #[error(transparent)]
     Operator(#[from] crate::Error),
 }
@@ -87,14 +87,14 @@ where
     run_with(build, |context, _: NoFlags| main(context))
 }
 
-/// Runs an operator: reads flags, sets up logs, client, probes and metrics, stands for election, and calls `main` once
-/// this process leads.
+/// Runs an operator: reads flags, sets up logs, client, probes and metrics, takes part in the leader election, and
+/// calls `main` once this process leads.
 ///
 /// # Guarantees
 ///
-/// - `main` runs only while this process leads. When the lease is lost the process ends with a failure, at once; the
+/// - `main` runs only while this process leads. When the lease is lost the process ends with a failure, at once. The
 ///   client refuses writes even before that.
-/// - SIGTERM and SIGINT let reconciles that are under way end, give the lease back, and end the process with success.
+/// - On SIGTERM and SIGINT, running reconciles may finish, the lease is released, and the process ends with success.
 pub fn run_with<F, M, R>(build: BuildInfo, main: M) -> ExitCode
 where
     F: Args,
@@ -123,7 +123,7 @@ where
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Start(error.to_string()))?;
     let ended = runtime.block_on(lead(build, cli, main));
-    // A request that hangs must not keep a process alive that has nothing more to say.
+    // A request that hangs must not keep a process alive that has nothing left to do.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
@@ -141,7 +141,7 @@ where
     let health = Health::default();
     let listener = server::listen(flags.listen).await;
     let listener = listener.map_err(|source| Failure::Listen { address: flags.listen, source })?;
-    // With port 0 the system chooses one.
+    // With port 0 the operating system chooses a port.
     let listen = listener.local_addr().unwrap_or(flags.listen);
     tokio::spawn(server::serve(listener, metrics.clone(), health.clone()));
     tracing::info!(version = build.version, revision = build.revision, %listen, "{} starts", build.name);
@@ -173,7 +173,7 @@ where
     tokio::select! {
         () = election.win() => {}
         () = asked(stopping.clone()) => {
-            // It may have been won in this very moment.
+            // The lease may have been won at this very moment.
             election.resign().await;
             return Ok(());
         }
@@ -207,7 +207,7 @@ async fn cluster(flags: &Flags) -> Result<Config, Failure> {
     config.map_err(Failure::NoCluster)
 }
 
-/// Turns true on SIGTERM or SIGINT.
+/// Becomes true on SIGTERM or SIGINT.
 fn on_signal() -> Result<watch::Receiver<bool>, Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::Start(format!("signals: {error}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
@@ -219,7 +219,7 @@ fn on_signal() -> Result<watch::Receiver<bool>, Failure> {
         }
         tracing::info!("asked to stop");
         sender.send_replace(true);
-        // The receivers ask for the value, not for the sender; it may go.
+        // The receivers only need the value; the sender may be dropped.
     });
     Ok(receiver)
 }
@@ -242,11 +242,12 @@ fn set_up_logs(flags: &Flags) -> Result<(), Failure> {
     filter.map(|_| ())
 }
 
-/// What to log. kube logs whole answers that it cannot read, Secrets included: only who names it gets to see them.
+/// The log filter. kube logs complete responses that it cannot parse, including Secrets: they are logged only if the
+/// level names kube's client explicitly.
 ///
 /// # Errors
 ///
-/// When the level is none.
+/// When the level is invalid.
 pub fn log_filter(level: &str) -> Result<EnvFilter, ParseError> {
     if level.contains("kube_client") {
         EnvFilter::try_new(level)

@@ -17,17 +17,17 @@ use tokio::sync::Semaphore;
 use crate::health::Health;
 use crate::metrics::Metrics;
 
-/// Listens, so that a busy port is found before anything else begins.
+/// Opens the listener, so that a port in use is noticed before anything else starts.
 pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Connections at a time, and how long one may last: probes and scrapes are few and short, and whoever else comes must
-/// not take the file descriptors that the API server's connections need.
+/// How many connections there are at a time, and how long each may last. Probes and scrapes are few and short, and
+/// other clients must not use up the file descriptors that connections to the API server need.
 const CONNECTIONS: usize = 64;
 const LASTS: Duration = Duration::from_secs(30);
 
-/// Answers `/metrics`, `/healthz` and `/readyz` for as long as it is polled.
+/// Serves `/metrics`, `/healthz` and `/readyz` for as long as it is polled.
 pub(crate) async fn serve(listener: TcpListener, metrics: Metrics, health: Health) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -36,7 +36,7 @@ pub(crate) async fn serve(listener: TcpListener, metrics: Metrics, health: Healt
         let connection = match listener.accept().await {
             Ok((connection, _)) => connection,
             Err(error) => {
-                // Out of file descriptors, say: the next connection may fare better.
+                // For example, no file descriptor was free: the next connection may succeed.
                 tracing::debug!(%error, "a connection was not accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;

@@ -1,6 +1,6 @@
-//! Turns: so many at a time, and nobody has all of them.
+//! Turns: a limited number at a time, shared fairly between namespaces.
 //!
-//! Nobody waits in here: who gets no turn is told so, and is woken when there is one.
+//! No call in here blocks: an object that gets no turn is refused at once, and woken when a turn is free for it.
 //!
 //! ```text
 //!   take ─▶ there is one ─▶ it is held ─▶ release ─▶ whom to wake
@@ -9,17 +9,19 @@
 //!
 //! # Guarantees
 //!
-//! - No more turns are taken at a time than [`Limits::turns`], of them no more than [`Limits::share`] in a namespace, and
-//!   no more than [`Limits::within`] in a class.
-//! - Namespaces take turns: in each round one is served of each that waits. In a namespace whoever came first is first.
-//! - What is of a lower [`Class::rank`] goes before what is of a higher one, but not for ever: nobody starves.
-//! - No turn stays free that somebody who waits may have: whoever takes one or gives one back is told whom to wake.
+//! - At any time no more than [`Limits::turns`] turns are taken, no more than [`Limits::share`] of them in one
+//!   namespace, and no more than [`Limits::within`] in one class.
+//! - Namespaces alternate: in each round, one object of each waiting namespace is served. Within a namespace, the order
+//!   is first come, first served.
+//! - Objects of a lower [`Class::rank`] go before those of a higher one, but not for ever: no object starves.
+//! - No turn stays free while an object that may have it waits: each call that takes or returns a turn says which keys
+//!   to wake.
 //!
 //! # Assumptions
 //!
-//! - Whoever is woken takes the turn, or gives up waiting by [`Slots::release`].
-//! - A turn that is taken is given back. What is said to be held by [`Slots::hold`] counts, whatever the limits say: it is
-//!   so already.
+//! - An object that is woken takes the turn, or stops waiting with [`Slots::release`].
+//! - A turn that is taken is returned. A turn reported through [`Slots::hold`] counts, whatever the limits say, because
+//!   it is in use already.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
@@ -28,49 +30,49 @@ use crate::queue::Key;
 
 /// What a turn is used for.
 pub trait Class: Copy + Ord + std::hash::Hash {
-    /// What has a lower rank goes first: within as many turns as there are, some times over.
+    /// Objects of a lower rank go first, but only for a few times as many turns as there are.
     fn rank(self) -> u8;
 }
 
 /// How many turns there are.
 #[derive(Clone, Debug)]
 pub struct Limits<C> {
-    /// All of them.
+    /// The total number.
     pub turns: usize,
     /// How many of them a namespace may have at a time.
     pub share: usize,
-    /// How many of them a class may have at a time; one that is not named may have all.
+    /// How many of them a class may have at a time. A class that is not listed may have all.
     pub within: BTreeMap<C, usize>,
 }
 
-/// Whose turn it is.
+/// Keeps track of who has a turn and who waits for one.
 #[derive(Debug)]
 pub struct Slots<C> {
     limits: Limits<C>,
     ledger: Mutex<Ledger<C>>,
 }
 
-/// So many times all turns go to what has a lower rank, before what has the next higher one is as good.
+/// How many times all turns go to a lower rank before an object of the next higher rank counts as equal.
 const PATIENCE: u64 = 8;
 
 #[derive(Debug)]
 struct Ledger<C> {
-    /// Counts those who came.
+    /// Counts the objects that started to wait.
     came: u64,
-    /// The latest round of which somebody had a turn.
+    /// The latest round in which an object got a turn.
     round: u64,
     held: HashMap<Key, C>,
     waiting: HashMap<Key, Place<C>>,
-    /// The same, in the order in which they are served. Places stay as they are: whoever takes his turn late, or before
-    /// others, takes nobody's.
+    /// The waiting objects in the order in which they are served. Places do not move: an object that takes its turn
+    /// late, or before others, takes no place from another.
     order: BTreeMap<(u64, u64), (Key, C)>,
-    /// The last round of each line, as long as somebody waits there: of each line one is served in a round.
+    /// The last round of each line, as long as an object waits in it: in each round one object of a line is served.
     lines: HashMap<(Option<String>, C), (u64, usize)>,
-    /// Those who wait and know that it is their turn.
+    /// Waiting objects that have been woken for their turn.
     told: HashSet<Key>,
 }
 
-/// Where somebody waits: for what, in which round, and where in the order.
+/// The place of a waiting object: for what it waits, in which round, and where in the order.
 #[derive(Clone, Copy, Debug)]
 struct Place<C> {
     class: C,
@@ -79,7 +81,7 @@ struct Place<C> {
 }
 
 impl<C: Class> Slots<C> {
-    /// Nobody has a turn yet.
+    /// Creates slots of which no turn is taken.
     pub fn new(limits: Limits<C>) -> Self {
         let ledger = Ledger {
             came: 0,
@@ -93,7 +95,8 @@ impl<C: Class> Slots<C> {
         Self { limits, ledger: Mutex::new(ledger) }
     }
 
-    /// Takes a turn, if there is one for this object; if not, notes that it waits. Who has one keeps it.
+    /// Takes a turn, if one is free for this object; if not, records that the object waits. An object that has a turn
+    /// keeps it.
     pub fn take(&self, key: &Key, class: C) -> bool {
         let mut ledger = self.lock();
         if !ledger.held.contains_key(key) {
@@ -107,12 +110,12 @@ impl<C: Class> Slots<C> {
         true
     }
 
-    /// This object has a turn, whether it asked or not: it had one when this process began.
+    /// Records that this object has a turn, whether it asked or not: it had one when this process started.
     pub fn hold(&self, key: &Key, class: C) {
         self.lock().begin(key, class);
     }
 
-    /// This object has no turn, and wants none. Returns the keys to wake: those whose turn it is now.
+    /// Records that this object has no turn and wants none. Returns the keys to wake: the objects whose turn it is now.
     pub fn release(&self, key: &Key) -> Vec<Key> {
         let mut ledger = self.lock();
         let had = ledger.held.remove(key).is_some();
@@ -120,19 +123,19 @@ impl<C: Class> Slots<C> {
         if had || waited { ledger.due(&self.limits) } else { Vec::new() }
     }
 
-    /// What this object did with its turn is over. The place of one that waits is kept. Returns the keys to wake, likewise.
+    /// Returns this object's turn. If the object waits, its place is kept. Returns the keys to wake, as above.
     pub fn give_back(&self, key: &Key) -> Vec<Key> {
         let mut ledger = self.lock();
         if ledger.held.remove(key).is_some() { ledger.due(&self.limits) } else { Vec::new() }
     }
 
-    /// Those whose turn it is and who do not know yet: to be asked after a turn was taken, which may keep two others from
-    /// theirs, by class and by namespace, and so leave one to a third.
+    /// The objects whose turn it is and that have not been woken yet. To be called after a turn was taken: that may
+    /// exclude two others, by class and by namespace, and so leave a turn to a third.
     pub fn due(&self) -> Vec<Key> {
         self.lock().due(&self.limits)
     }
 
-    /// How many of a class have a turn, and how many wait for one.
+    /// How many objects of a class have a turn, and how many wait for one.
     pub fn count(&self, class: C) -> (usize, usize) {
         let ledger = self.lock();
         let held = ledger.held.values().filter(|held| **held == class).count();
@@ -145,7 +148,7 @@ impl<C: Class> Slots<C> {
 }
 
 impl<C: Class> Ledger<C> {
-    /// Notes that somebody waits. Who did so already keeps his place, unless he waits for something else by now.
+    /// Records that an object waits. If it waits already, it keeps its place, unless it now waits for another class.
     fn wait(&mut self, key: &Key, class: C, limits: &Limits<C>) {
         if self.waiting.get(key).is_some_and(|place| place.class == class) {
             return;
@@ -162,7 +165,7 @@ impl<C: Class> Ledger<C> {
         self.order.insert(place.at, (key.clone(), class));
     }
 
-    /// Somebody does not wait any more. Answers where he did.
+    /// Removes an object from the waiting ones. Returns its place.
     fn leave(&mut self, key: &Key) -> Option<Place<C>> {
         self.told.remove(key);
         let place = self.waiting.remove(key)?;
@@ -178,7 +181,7 @@ impl<C: Class> Ledger<C> {
         Some(place)
     }
 
-    /// Somebody has a turn.
+    /// Gives an object a turn.
     fn begin(&mut self, key: &Key, class: C) {
         if let Some(place) = self.leave(key) {
             self.round = self.round.max(place.round);
@@ -186,13 +189,13 @@ impl<C: Class> Ledger<C> {
         self.held.insert(key.clone(), class);
     }
 
-    /// Those whose turn it is and who do not know yet. By now they do.
+    /// The objects whose turn it is and that have not been woken yet. They now count as woken.
     fn due(&mut self, limits: &Limits<C>) -> Vec<Key> {
         let next = self.next(limits);
         next.into_iter().filter(|key| self.told.insert(key.clone())).collect()
     }
 
-    /// Those who wait and may begin.
+    /// The waiting objects that may begin.
     fn next(&self, limits: &Limits<C>) -> Vec<Key> {
         let mut free = limits.turns.saturating_sub(self.held.len());
         let mut next = Vec::new();
@@ -326,7 +329,7 @@ mod tests {
         assert_eq!(slots.release(&key("a/older")), [key("b/new")]);
     }
 
-    /// What somebody does: takes a turn, or gives it back.
+    /// What an object does: takes a turn, or returns it.
     type Step = (usize, usize, bool);
 
     fn work(number: usize) -> Work {
@@ -346,7 +349,7 @@ mod tests {
             let steps: Vec<Step> = steps;
             let slots = slots(turns, share, idle);
             let mut held: BTreeSet<Key> = BTreeSet::new();
-            // Those who were woken since they were told to wait.
+            // The objects that were woken since they were last refused.
             let mut woken: HashSet<Key> = HashSet::new();
             for (namespace, number, takes) in steps {
                 let key = name(namespace, number);
@@ -384,7 +387,7 @@ mod tests {
             let mut held: Vec<Key> = Vec::new();
             let mut served = false;
             for (round, (namespace, number)) in others.into_iter().enumerate() {
-                // There is always somebody else who wants a turn, too.
+                // Another object always wants a turn, too.
                 for namespace in [namespace, 0] {
                     let other = name(namespace, number + 1000 * round);
                     if slots.take(&other, Work::Wanted) {
@@ -395,7 +398,7 @@ mod tests {
                 if served {
                     break;
                 }
-                // The one who began first is through.
+                // The object that began first is done.
                 if !held.is_empty() {
                     let first = held.remove(0);
                     for next in slots.release(&first) {

@@ -1,15 +1,15 @@
-//! Watches that lose nothing.
+//! Watches that miss nothing.
 //!
-//! kube's watcher survives cut connections and expired versions by listing anew. What vanished in the gap it does not
-//! mention: no delete is reported for it, and whoever waited for that delete waits for ever. Here each list is compared
-//! with what was known before, and what is missing is reported as gone.
+//! kube's watcher survives cut connections and expired versions by listing again. It does not report objects that
+//! disappeared in the gap, so a caller that waits for such a delete would wait for ever. Here each list is compared
+//! with the objects known before, and missing objects are reported as gone.
 //!
 //! # Guarantees
 //!
-//! - Whatever happens to the connection, each known object that no longer exists is reported [`Change::Gone`], and each
-//!   that exists is reported in its latest form, eventually.
-//! - An object that cannot be read is reported as such, and the others go on.
-//! - The stream does not end; errors are logged, counted and retried with a growing delay.
+//! - Whatever happens to the connection, each known object that no longer exists is eventually reported as
+//!   [`Change::Gone`], and each object that exists is eventually reported in its latest form.
+//! - An object that cannot be read is reported as unreadable, and the watch continues with the others.
+//! - The stream does not end. Errors are logged, counted and retried with a growing delay.
 
 pub mod discovery;
 mod lean;
@@ -41,9 +41,9 @@ pub use scope::ScopeId;
 /// What happened to the watched objects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<T> {
-    /// The object is there, in this form.
+    /// The object exists, in this form.
     Seen(T),
-    /// The object is no longer there.
+    /// The object no longer exists.
     Gone(Key),
     /// A complete list has been reported.
     Synced,
@@ -68,11 +68,11 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// A label selector, or none for all.
     pub labels: Option<String>,
-    /// How long a watch lives before it is opened anew.
+    /// How long a watch connection lives before it is reopened.
     pub lives: Duration,
 }
 
-/// So many objects are listed at a time: all that are listed at once are in memory at once.
+/// How many objects one page of a list has: all objects of a page are in memory at once.
 const PAGE: u32 = 100;
 
 impl Scope {
@@ -95,7 +95,7 @@ impl Scope {
         }
     }
 
-    /// The kind, as people type it after `kubectl get`.
+    /// The kind, as users type it after `kubectl get`.
     pub fn words(&self) -> String {
         match self.resource.group.as_str() {
             "" => self.resource.plural.clone(),
@@ -104,10 +104,11 @@ impl Scope {
     }
 }
 
-/// An object of ours as it is read: without its managed fields, which nobody asks for. [`parse`] tells whether it can be.
+/// An object as it is read, without its managed fields, which no caller needs. [`parse`] converts it to a kind or says
+/// why not.
 pub(crate) type Object = Lean<Unmanaged>;
 
-/// The changes of whole objects. What is nested too deep to be read is null in them.
+/// The changes of whole objects. Parts that are nested too deeply to be read are null.
 pub(crate) fn objects(
     client: &Client,
     scope: &Scope,
@@ -117,7 +118,7 @@ pub(crate) fn objects(
     changes(events, scope.words(), metrics.clone()).map(|change| change.map(DynamicObject::from))
 }
 
-/// The changes of whole objects, but for their managed fields.
+/// The changes of whole objects without their managed fields.
 pub(crate) fn lean_objects(
     client: &Client,
     scope: &Scope,
@@ -126,8 +127,8 @@ pub(crate) fn lean_objects(
     changes(watcher::watcher(scope.api(client), scope.config()), scope.words(), metrics.clone())
 }
 
-/// The changes of objects of which only the metadata matters, without their managed fields: a fraction of the memory and
-/// the traffic.
+/// The changes of objects of which only the metadata matters, without managed fields. This takes a fraction of the
+/// memory and the traffic.
 pub(crate) fn metadata(
     client: &Client,
     scope: &Scope,
@@ -137,7 +138,7 @@ pub(crate) fn metadata(
     changes(events, scope.words(), metrics.clone()).map(|change| change.map(PartialObjectMeta::from))
 }
 
-/// What happens to whole objects, as it is told, after a failure more and more slowly. That a list begins is left out.
+/// The events of whole objects in their order, with growing delays after failures. The start of a list is left out.
 fn events_of_objects(
     client: &Client,
     scope: &Scope,
@@ -154,8 +155,8 @@ fn events_of_objects(
     }))
 }
 
-/// After a failure more and more slowly. That a list begins is no success yet: it would start the delays over, and one
-/// that fails would be asked for at once. It is left out.
+/// Adds growing delays after failures. The start of a list does not count as success: it would reset the delays, and a
+/// failing list would be retried at once. It is left out of the stream.
 fn paced<T: Send>(
     events: impl Stream<Item = watcher::Result<Event<T>>> + Send,
 ) -> impl Stream<Item = watcher::Result<Event<T>>> + Send {
@@ -171,7 +172,8 @@ where
     T: Resource + Send,
 {
     let mut known = Known::default();
-    // That a list begins is no success yet: it would start the delays over, and one that fails would be asked for at once.
+    // The start of a list does not count as success: it would reset the delays, and a failing list would be retried at
+    // once.
     let told = events.filter_map(move |event| {
         let changes = event.map(|event| known.translate(event));
         future::ready(Some(changes).filter(|changes| !changes.as_ref().is_ok_and(Vec::is_empty)))
@@ -186,21 +188,22 @@ where
     })
 }
 
-/// The objects that were reported as there.
+/// The objects that were reported as existing.
 #[derive(Debug, Default)]
 struct Known {
     keys: HashSet<Key>,
-    /// What the list under way has brought so far.
+    /// The objects that the current list has returned so far.
     listed: Option<HashSet<Key>>,
 }
 
 impl Known {
-    /// What was told of this object was not taken in: it counts as there until it is reported gone.
+    /// The listener failed on the last report about this object: the object counts as existing until it is reported
+    /// gone.
     fn again(&mut self, key: Key) {
         self.keys.insert(key);
     }
 
-    /// Whatever list was under way, the next one begins with nothing.
+    /// Drops the current list, if any, so that the next one starts empty.
     fn begin_anew(&mut self) {
         self.listed = None;
     }
@@ -236,7 +239,7 @@ impl Known {
     }
 }
 
-/// An object as a kind of ours, or the reason why it cannot be read.
+/// Parses an object as one of our kinds, or returns the reason why it cannot be read.
 pub(crate) fn parse<K: DeserializeOwned>(object: Object) -> Result<K, String> {
     if object.is_too_deep() {
         return Err(format!("it is nested more than {DEEPEST} levels deep"));
@@ -246,7 +249,7 @@ pub(crate) fn parse<K: DeserializeOwned>(object: Object) -> Result<K, String> {
 }
 
 /// The delays between attempts to open a watch. kube's own grow to half a minute, which is long for a cluster that has
-/// just come back.
+/// just recovered.
 #[derive(Clone, Debug)]
 struct Pace {
     next: Duration,
@@ -277,12 +280,12 @@ impl kube_runtime::utils::Backoff for Pace {
     }
 }
 
-/// For each watched object the objects of ours that it concerns, so that its end concerns them too.
+/// For each watched object, our objects that it concerns, so that they are also woken when it is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Concerns(HashMap<Key, Vec<Key>>);
 
 impl Concerns {
-    /// An object concerns `now`. Answers whom to wake: those, and those that it concerned before.
+    /// Records that an object concerns `now`. Returns the keys to wake: those, and the ones that it concerned before.
     pub(crate) fn seen(&mut self, object: Key, now: Vec<Key>) -> Vec<Key> {
         let mut wake = now.clone();
         let before = if now.is_empty() { self.0.remove(&object) } else { self.0.insert(object, now) };
@@ -290,7 +293,7 @@ impl Concerns {
         wake
     }
 
-    /// An object is gone. Answers whom to wake.
+    /// Removes an object that is gone. Returns the keys to wake.
     pub(crate) fn gone(&mut self, object: &Key) -> Vec<Key> {
         self.0.remove(object).unwrap_or_default()
     }
@@ -329,7 +332,7 @@ mod tests {
         known.translate::<DynamicObject>(Event::Init);
         known.translate(Event::InitApply(object("stays")));
         assert_eq!(known.translate::<DynamicObject>(Event::InitDone), [Change::Gone(key("goes")), Change::Synced]);
-        // And not a second time.
+        // It is not reported a second time.
         known.translate::<DynamicObject>(Event::Init);
         known.translate(Event::InitApply(object("stays")));
         assert_eq!(known.translate::<DynamicObject>(Event::InitDone), [Change::Synced]);
@@ -344,7 +347,7 @@ mod tests {
 
     #[test]
     fn an_object_that_is_too_deep_is_not_taken_for_one_that_lacks_something() {
-        // It would fit, without what is too deep.
+        // Without the part that is too deep, the object would parse.
         let attic = (0..150).fold(json!("dust"), |inside, _| json!({ "box": inside }));
         let object = json!({"metadata": {"name": "odd"}, "data": {"a": "b"}, "attic": attic});
         let words = parse::<ConfigMap>(serde_json::from_value(object).unwrap()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Writes as data: what a decision wants done, in order, for a test to read and for [`crate::act`] to do.
+//! Writes as data: what a decision wants to write, in order, for a test to read and for [`crate::act`] to carry out.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,31 +9,31 @@ use serde::Serialize;
 
 use crate::object::{GroupKind, ObjectId};
 
-/// Writes in stages. A stage begins when the one before it is through; inside a stage the order is free.
+/// Writes in stages. A stage begins when the stage before it is complete; within a stage the order is free.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Writes {
     stages: Vec<Vec<Write>>,
 }
 
 impl Writes {
-    /// Nothing to do.
+    /// No writes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a write that begins after everything so far.
+    /// Adds a write that begins after all writes so far.
     pub fn then(&mut self, write: Write) -> &mut Self {
         self.stages.push(vec![write]);
         self
     }
 
-    /// Adds a write that comes before everything so far.
+    /// Adds a write that comes before all writes so far.
     pub fn first(&mut self, write: Write) -> &mut Self {
         self.stages.insert(0, vec![write]);
         self
     }
 
-    /// Adds writes that begin together, after everything so far.
+    /// Adds writes that begin together, after all writes so far.
     pub fn together(&mut self, writes: impl IntoIterator<Item = Write>) -> &mut Self {
         let writes: Vec<_> = writes.into_iter().collect();
         if !writes.is_empty() {
@@ -67,34 +67,33 @@ impl FromIterator<Write> for Writes {
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// Make this object exist, with these fields.
+    /// Create or update this object, so that it has these fields.
     Apply(Box<Apply>),
-    /// Make exactly this object go away.
+    /// Delete exactly this object.
     Delete(Delete),
     /// Set annotations on exactly this object, or remove those without a value.
-    ///
-    /// Whose it is is not asked: this is for annotations that an object's owner documents for others to set, such as a
+    /// Ownership is not checked: this is for annotations that an object's owner documents for others to set, such as a
     /// request to reconcile. Not for the object being reconciled, whose status would then be published onto a version
-    /// that is no more.
+    /// that is outdated.
     Annotate {
-        /// Exactly which object.
+        /// The exact object.
         target: Target,
-        /// What to set, or to remove.
+        /// The annotations to set, or to remove.
         annotations: BTreeMap<String, Option<String>>,
     },
-    /// Manage these fields of exactly this object, or none of them any more.
+    /// Manage these fields of exactly this object, or manage none of them any more.
     ///
-    /// Whose it is is not asked, and our marks are not put on it: this is for fields that an object's owner leaves to
-    /// others, such as a switch that suspends it. A field that anyone else manages is never taken.
+    /// Ownership is not checked, and our marks are not added: this is for fields that an object's owner leaves to
+    /// others, such as a switch that suspends it. A field that another manager owns is never taken.
     Claim {
-        /// Exactly which object.
+        /// The exact object.
         target: Target,
-        /// The fields, as a part of the object. Those that we managed before and that are not here are let go.
+        /// The fields, as a part of the object. Fields that we managed before and that are missing here are given up.
         fields: serde_json::Value,
     },
-    /// Put a finalizer on the object being reconciled.
+    /// Add a finalizer to the object being reconciled.
     AddFinalizer(String),
-    /// Release the object being reconciled.
+    /// Remove a finalizer from the object being reconciled.
     RemoveFinalizer(String),
 }
 
@@ -110,15 +109,15 @@ pub struct Apply {
 /// An object to delete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delete {
-    /// Exactly which object.
+    /// The exact object.
     pub target: Target,
-    /// Delete only while it is as it was when it was looked at.
+    /// Delete the object only while it has this version, the one that was observed.
     pub resource_version: Option<String>,
-    /// What becomes of its dependants.
+    /// What happens to its dependants.
     pub dependants: Dependants,
 }
 
-/// What becomes of the dependants of a deleted object.
+/// What happens to the dependants of a deleted object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dependants {
     /// They are deleted after it.
@@ -130,7 +129,7 @@ pub enum Dependants {
     Orphan,
 }
 
-/// One object in its life from creation to deletion: never its successor of the same name.
+/// One specific object from its creation to its deletion, and never a later object of the same name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// Its kind, as the API server addresses it.
@@ -149,7 +148,7 @@ impl Target {
         Self::dynamic(&ApiResource::erase::<K>(&()), object)
     }
 
-    /// Exactly this object, whose kind is known only at run time.
+    /// Exactly this object, of a kind that is known only at run time.
     pub fn dynamic(resource: &ApiResource, object: &impl Resource) -> Self {
         Self {
             resource: resource.clone(),
@@ -159,7 +158,8 @@ impl Target {
         }
     }
 
-    /// The object, without what tells it from its successor.
+    /// The object's kind, namespace and name, without the UID that distinguishes it from a later object of the same
+    /// name.
     pub fn id(&self) -> ObjectId {
         let kind = GroupKind::of(&self.resource);
         ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
@@ -167,11 +167,11 @@ impl Target {
 }
 
 impl Write {
-    /// Makes `object` exist. Its status is left out: it belongs to whoever reconciles it.
+    /// Creates or updates `object`. Its status is left out: it belongs to the controller that reconciles it.
     ///
     /// # Errors
     ///
-    /// When the object cannot be represented as JSON, which no Kubernetes type does.
+    /// When the object cannot be represented as JSON. Every Kubernetes type can.
     pub fn apply<K>(object: &K) -> Result<Self, serde_json::Error>
     where
         K: Resource<DynamicType = ()> + Serialize,
@@ -186,12 +186,13 @@ impl Write {
         Ok(Self::apply_dynamic(resource, serde_json::from_value(value)?))
     }
 
-    /// Makes `object`, whose kind is known only at run time, exist.
+    /// Creates or updates `object`, of a kind that is known only at run time.
     pub fn apply_dynamic(resource: ApiResource, object: DynamicObject) -> Self {
         Self::Apply(Box::new(Apply { resource, object }))
     }
 
-    /// Deletes exactly this object, as it was read: not its successor, and not if it has changed since.
+    /// Deletes exactly this object, as it was read: not a later object of the same name, and not if it has changed
+    /// since.
     pub fn delete<K: Resource<DynamicType = ()>>(object: &K) -> Self {
         Self::Delete(Delete {
             target: Target::of(object),
@@ -202,7 +203,7 @@ impl Write {
 }
 
 impl Write {
-    /// The object that it is on; none for a write on the object being reconciled.
+    /// The object to write; none for a write to the object being reconciled.
     pub fn object(&self) -> Option<ObjectId> {
         match self {
             Self::Apply(apply) => Some(apply.id()),

@@ -1,4 +1,4 @@
-//! How it is put together: what wakes a workspace, and the way from looking to concluding.
+//! The controller: what wakes a workspace, and how the steps from observing to concluding fit together.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -37,21 +37,21 @@ pub struct Workspaces {
     recovered: OnceCell<()>,
 }
 
-/// What workspaces are called, and what they name.
+/// The prefixes of the names under which workspaces are known and to which they refer.
 const SECRET: &str = "secret";
 const CONFIG_MAP: &str = "configmap";
 const WORKSPACE: &str = "workspace";
-/// The Secret with the state, called by the workspace that has it.
+/// The Secret with the state, as a name of the workspace that owns it.
 const STATE: &str = "state";
-/// A state that is to be taken over, called by whoever wants it.
+/// A state to adopt, as a name of each workspace that wants it.
 const ADOPTED: &str = "adopted";
 
 fn word(what: &str, namespace: Option<&str>, name: &str) -> String {
     format!("{what}/{}/{name}", namespace.unwrap_or_default())
 }
 
-/// What a workspace is called, and what it names: what its spec refers to, what it depends on, and the state that it is to
-/// take over, for which it waits until its owner and all others have let go of it.
+/// The names of a workspace and the names that it refers to: what its spec refers to, what it depends on, and the state
+/// that it adopts. The workspace waits for that state until its owner and all others have released it.
 fn relations(workspace: &TerraformWorkspace) -> Relations {
     let namespace = workspace.namespace();
     let word = |what: &str, name: &str| word(what, namespace.as_deref(), name);
@@ -71,7 +71,7 @@ fn relations(workspace: &TerraformWorkspace) -> Relations {
 }
 
 impl Workspaces {
-    /// An operator that knows nothing yet.
+    /// An operator without any knowledge.
     pub fn new(settings: Settings, limits: Limits) -> Self {
         Self {
             settings,
@@ -83,17 +83,17 @@ impl Workspaces {
         }
     }
 
-    /// The same, which also shows in these metrics what it does.
+    /// The same operator, which also updates these metrics.
     #[must_use]
     pub fn measured(mut self, metrics: &Metrics) -> Self {
-        // Workspaces are kept applied all the same.
+        // Without metrics, workspaces are still kept applied.
         let workspace_metrics = WorkspaceMetrics::new(metrics, &self.slots);
         self.workspace_metrics =
             workspace_metrics.inspect_err(|error| tracing::error!(%error, "workspaces are not measured")).ok();
         self
     }
 
-    /// Runs that were under way when this process began count before any other may begin.
+    /// Counts the runs that were active when this process started, before any other run may begin.
     async fn recover(&self, context: &Context) -> Result<(), Error> {
         let reader = context.reader();
         let everywhere = match context.namespaces() {
@@ -104,7 +104,7 @@ impl Workspaces {
         for jobs in everywhere {
             for job in jobs.list(&ours).await?.items.iter().filter(|job| !observe::is_over(job)) {
                 let check = job.labels().get("action").map(String::as_str) == Some(Action::Check.word());
-                // Whoever can make Jobs can label them; whose they are is another matter.
+                // Anyone who can create Jobs can set their labels, so ownership is checked separately.
                 let ours = |owner: &&OwnerReference| {
                     owner.controller == Some(true)
                         && owner.kind == TerraformWorkspace::kind(&())
@@ -145,7 +145,7 @@ impl Operator for Workspaces {
         watches.concerns::<Pod>(Some(WORKSPACE_LABEL), |pod| owner(pod).into_iter().collect());
         watches.concerns::<Lease>(Some(WORKSPACE_LABEL), |lease| owner(lease).into_iter().collect());
         watches.relate(relations);
-        // Some Secrets are made for a workspace, and some are named by it.
+        // Some Secrets are created for a workspace, and some are referred to by it.
         let naming = watches.naming();
         watches.concerns::<Secret>(None, move |secret| {
             let naming = naming(&word(SECRET, secret.namespace().as_deref(), &secret.name_any()));
@@ -182,7 +182,7 @@ impl Operator for Workspaces {
             Turn::Await => {}
             Turn::Take(class) => {
                 if workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| !run.is_over()) {
-                    // That run is over by now: who has waited longer for a turn comes first.
+                    // That run is over by now: a workspace that has waited longer for a turn comes first.
                     self.release(&key);
                 }
                 seen.turn = self.slots.take(&key, class);
@@ -197,7 +197,7 @@ impl Operator for Workspaces {
         Ok(Admission::Granted)
     }
 
-    /// A turn is kept as long as a run is under way.
+    /// A workspace keeps its turn as long as its run is active.
     fn after_writes(
         &self,
         workspace: &TerraformWorkspace,
@@ -213,7 +213,7 @@ impl Operator for Workspaces {
         let outputs = ObjectId::named::<Secret>(key.namespace.as_deref(), &name);
         let refusal = done.refusals().find(|refusal| refusal.object != outputs);
         if begins && (done.failure.is_some() || refusal.is_some()) {
-            // What a run needs was not written: it has not begun.
+            // What a run needs was not written: the run has not begun.
             *status = workspace.status.clone().unwrap_or_default();
         } else {
             if let Some(refusal) = refusal.filter(|_| done.failure.is_none() && !has_job(status, done)) {
@@ -222,14 +222,14 @@ impl Operator for Workspaces {
             outputs_written(workspace, status, done, &outputs);
             if done.failure.is_some() {
                 let before = workspace.status.as_ref();
-                // A lock that was to be taken away may still be there, and the request for it stands.
+                // A lock that was to be removed may still exist, and the request to remove it is still open.
                 status.handled.unlock = before.and_then(|before| before.handled.unlock.clone());
-                // As the conditions do, it counts on the write.
+                // Like the conditions, the phase assumes that the write succeeded.
                 status.phase = before.map(|before| before.phase).unwrap_or_default();
             }
         }
         if done.refusal().is_some() && status.phase == WorkspacePhase::Ready {
-            // The conditions will tell of what was refused: nobody is to read beside it that all is well.
+            // The conditions will report the refusal: the phase must not say that all is well.
             status.phase = WorkspacePhase::Failed;
         }
         if status.run.as_ref().is_none_or(Run::is_over) {
@@ -253,7 +253,7 @@ impl Operator for Workspaces {
     }
 }
 
-/// Takes down what the Secret with the outputs is now, or takes back that it was written.
+/// Records the current contents of the Secret with the outputs, or reverts the record that it was written.
 fn outputs_written(
     workspace: &TerraformWorkspace,
     status: &mut TerraformWorkspaceStatus,
@@ -278,7 +278,7 @@ fn outputs_written(
     }
 }
 
-/// Whether the Job of the run is known to exist, if only since now.
+/// Whether the Job of the run is known to exist, even if only since this pass.
 fn has_job(status: &TerraformWorkspaceStatus, done: &Done<'_>) -> bool {
     let Some(run) = &status.run else { return false };
     let made = |attempt: &Attempt<'_>| {
@@ -288,7 +288,7 @@ fn has_job(status: &TerraformWorkspaceStatus, done: &Done<'_>) -> bool {
     run.job_uid.is_some() || done.attempts.iter().any(made)
 }
 
-/// The workspace that something was made for.
+/// The workspace for which an object was created.
 fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
     let words = object.annotations().get(OWNER_ANNOTATION)?;
     let (namespace, name) = words.strip_prefix("TerraformWorkspace/")?.split_once('/')?;

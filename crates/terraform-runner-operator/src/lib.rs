@@ -1,21 +1,21 @@
 //! Keeps Terraform and OpenTofu configurations applied.
 //!
-//! A [`TerraformWorkspace`](api::v1alpha1::TerraformWorkspace) names a module and its variables. Each run is a Job with a
-//! name that follows from the workspace: a process that starts anew finds it again. The state is kept in Secrets that
-//! outlive everything but a destroy that left nothing.
+//! A [`TerraformWorkspace`](api::v1alpha1::TerraformWorkspace) names a module and its variables. Each run is a Job
+//! whose name is derived from the workspace, so that a restarted process finds it again. The state is kept in Secrets
+//! that are deleted only after a destroy that left nothing.
 //!
 //! | To learn about | read |
 //! |---|---|
-//! | what people write and read | [`api`] |
+//! | what users write and read | [`api`] |
 //! | what is read | [`observe`] |
 //! | what is decided | [`decide`] |
-//! | what a decision turns into: inputs, rights, Jobs, outputs | [`render`] |
-//! | how it is put together, and whose turn it is | [`controller`], [`slots`] |
+//! | what becomes of a decision: inputs, rights, Jobs, outputs | [`render`] |
+//! | how the parts fit together, and whose turn it is | [`controller`], [`slots`] |
 //! | what is measured | [`metrics`] |
-//! | what operator and runner tell each other | [`run`] |
+//! | what operator and runner exchange | [`run`] |
 //! | what happens in a pod | [`runner`] |
-//! | how things too large for one Secret are kept | [`store`] |
-//! | kinds with a spec of their own over a built-in module | [`typed`] |
+//! | how data too large for one Secret is kept | [`store`] |
+//! | kinds with their own spec on top of a built-in module | [`typed`] |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

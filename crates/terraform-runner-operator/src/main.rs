@@ -1,4 +1,4 @@
-//! The operator: see the library beside it.
+//! The operator's program; the library has the code.
 
 use std::time::Duration;
 

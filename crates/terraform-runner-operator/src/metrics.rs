@@ -1,6 +1,6 @@
-//! What is measured of workspaces and their runs, beyond what every operator workspace_metrics of its objects.
+//! The metrics of workspaces and their runs, in addition to the common metrics of every operator.
 //!
-//! Those that name workspaces have few values each, and go with them.
+//! Metrics with workspace names as labels have few series each, which are removed with the workspace.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,7 +30,7 @@ pub const RUN_SECONDS: Metric = Metric {
     labels: &["action"],
     help: "How long runs took, from the decision to the end, with the start of their pods.",
 };
-/// Runs under way.
+/// Active runs.
 pub const ACTIVE: Metric = Metric {
     name: "opcore_terraform_runs_active",
     kind: Kind::Gauge,
@@ -44,14 +44,14 @@ pub const WAITING: Metric = Metric {
     labels: &["class"],
     help: "Workspaces that wait for a turn, since as many runs as may are under way: run, or check.",
 };
-/// Where workspaces stand.
+/// The phase of workspaces.
 pub const PHASE: Metric = Metric {
     name: "opcore_terraform_workspace_phase",
     kind: Kind::Gauge,
     labels: &["namespace", "name", "phase"],
     help: "1 for the phase that a workspace is in now: in AwaitingApproval a plan waits for a person.",
 };
-/// Runs in a row that failed.
+/// Failed runs in a row.
 pub const FAILURES: Metric = Metric {
     name: "opcore_terraform_workspace_failures",
     kind: Kind::Gauge,
@@ -65,7 +65,7 @@ pub const DRIFTED: Metric = Metric {
     labels: &["namespace", "name"],
     help: "Resources of a workspace in which reality was last found to differ from the state.",
 };
-/// All metrics of this operator's own.
+/// All metrics that only this operator has.
 pub const ALL: &[Metric] = &[RUNS, RUN_SECONDS, ACTIVE, WAITING, PHASE, FAILURES, DRIFTED];
 
 /// From a second to an hour.
@@ -81,19 +81,19 @@ const PHASES: [WorkspacePhase; 8] = [
     WorkspacePhase::Deleting,
 ];
 
-/// The metrics of this operator's own.
+/// The metrics that only this operator has.
 pub struct WorkspaceMetrics {
     runs: IntCounterVec,
     run_seconds: HistogramVec,
     phase: IntGaugeVec,
     failures: IntGaugeVec,
     drifted: IntGaugeVec,
-    /// The last run of each workspace that was counted: a status that could not be written is decided again.
+    /// The last run of each workspace that was counted: if a status could not be written, its decision is repeated.
     counted: Mutex<HashMap<Key, i64>>,
 }
 
 impl WorkspaceMetrics {
-    /// Makes and registers them.
+    /// Creates and registers the metrics.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl WorkspaceMetrics {
         Ok(workspace_metrics)
     }
 
-    /// A workspace with this old status is about to have this new one.
+    /// Updates the metrics for a workspace whose status is about to change from the old to the new one.
     pub fn show(
         &self,
         key: &Key,
@@ -137,12 +137,12 @@ impl WorkspaceMetrics {
             if phase == new.phase {
                 self.phase.with_label_values(&labels).set(1);
             } else {
-                // What was never set is not there to be removed.
+                // A series that was never set cannot be removed.
                 let _ = self.phase.remove_label_values(&labels);
             }
         }
         self.failures.with_label_values(&[namespace, name]).set(new.failures.into());
-        // A comparison that failed does not say that nothing differs any more.
+        // A failed comparison does not mean that the differences are gone.
         let known = new.drift.as_ref().filter(|drift| drift.summary != DriftStatus::UNKNOWN);
         if known.is_some() || new.drift.is_none() {
             self.drifted.with_label_values(&[namespace, name]).set(known.map_or(0, |drift| drift.count));
@@ -150,7 +150,7 @@ impl WorkspaceMetrics {
         self.count(key, old, new, now);
     }
 
-    /// Counts the run that ended just now, if one did.
+    /// Counts the run that has just ended, if one has.
     fn count(&self, key: &Key, old: Option<&TerraformWorkspaceStatus>, new: &TerraformWorkspaceStatus, now: Timestamp) {
         let Some(record) = new.history.first() else { return };
         let mut counted = self.counted();
@@ -166,7 +166,7 @@ impl WorkspaceMetrics {
         self.run_seconds.with_label_values(&[action]).observe(took);
     }
 
-    /// A workspace is gone.
+    /// Removes the series of a workspace that is gone.
     pub fn forget(&self, key: &Key) {
         let [namespace, name] = labels(key);
         for phase in PHASES {
@@ -186,7 +186,7 @@ fn labels(key: &Key) -> [&str; 2] {
     [key.namespace.as_deref().unwrap_or_default(), &key.name]
 }
 
-/// Whose turn it is changes all the time: it is counted when someone asks.
+/// Turns change all the time, so they are counted at each scrape.
 struct Turns {
     slots: Arc<Slots>,
     active: IntGaugeVec,
@@ -232,7 +232,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    /// A status after so many runs, the last of which ended so.
+    /// A status after this many runs, the last of which had this outcome.
     fn after(number: i64, outcome: &str) -> TerraformWorkspaceStatus {
         let started = "2026-01-01T00:00:00Z";
         let record =
@@ -240,7 +240,7 @@ mod tests {
         status(json!({ "phase": "Ready", "history": [record] }))
     }
 
-    /// The values of this operator's own metrics that are not zero, without those of buckets.
+    /// The values of this operator's own metrics that are not zero, without histogram buckets.
     fn lines(metrics: &Metrics) -> Vec<String> {
         let text = metrics.text();
         let lines = text.lines().filter(|line| line.starts_with("opcore_terraform") && !line.contains("_bucket"));

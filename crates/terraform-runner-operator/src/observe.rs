@@ -1,4 +1,4 @@
-//! Reads: what a workspace refers to, its Jobs, its Secrets, its lock. Chooses nothing.
+//! Reads what a workspace refers to, its Jobs, its Secrets and its lock. Decides nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ use crate::run::report::{Journal, OutputValues, Report};
 use crate::store::places::Index;
 use crate::store::state::INDEX_KEY;
 
-/// What Kubernetes says where it knows no time.
+/// The time that Kubernetes uses where it knows none.
 const EPOCH: Timestamp = Timestamp::UNIX_EPOCH;
 /// How many of the objects that a spec refers to are read at a time.
 const READ_AT_ONCE: usize = 2;
@@ -44,55 +44,56 @@ const READ_AT_ONCE: usize = 2;
 /// Everything that was read for a workspace.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// What the spec asks for, or why it cannot be had.
+    /// The inputs that the spec asks for, or why they are not available.
     pub inputs: Result<Inputs, Problem>,
-    /// What its pods may not be, and are asked to be: those of a destroy neither.
+    /// A property of its pods that is requested but not allowed, not even for a destroy.
     pub refused: Option<Problem>,
     /// Its Jobs.
     pub jobs: Vec<JobSeen>,
-    /// The pod of the run that is under way.
+    /// The pod of the active run.
     pub pod: PodSeen,
-    /// What the last run told.
+    /// The report of the last run.
     pub report: Option<Report>,
-    /// What a run had begun to make and the state does not have.
+    /// What a run had begun to create and the state does not contain.
     pub journal: Option<Journal>,
-    /// The outputs, as last told; none when they are in their Secret already.
+    /// The outputs as last reported; none if their Secret has them already.
     pub outputs: Option<OutputValues>,
-    /// Why what was told of them is not read.
+    /// Why the reported outputs cannot be read.
     pub outputs_fault: Option<String>,
-    /// The Secrets that were made for it.
+    /// The Secrets that were created for it.
     pub parts: Vec<PartSeen>,
-    /// The places of the versions of the state that count, where there are more than there should be, and nobody writes.
+    /// The places of the current versions of the state, if there are more places than there should be and nobody is
+    /// writing.
     pub kept_places: Option<BTreeSet<usize>>,
-    /// The lock of the state, while someone holds it.
+    /// The lock of the state, if it is held.
     pub lock: Option<LockSeen>,
-    /// The Lease that is the lock, held or not.
+    /// The Lease that serves as the lock, held or not.
     pub lease: Option<Target>,
-    /// The state that it is to begin with, if it names one and has none of its own.
+    /// The state to adopt, if the workspace names one and has none of its own.
     pub adopted: Option<Adopted>,
-    /// What it must wait for before it is planned, as clauses.
+    /// What it must wait for before it can be planned, as clauses.
     pub waits_for: Vec<String>,
-    /// The circle in which workspaces depend on each other, if this is one of them.
+    /// The cycle of workspaces that depend on each other, if this is one of them.
     pub circle: Option<String>,
     /// Workspaces that depend on it.
     pub dependants: Vec<String>,
-    /// Whether it may be its turn to run: true until a turn was refused.
+    /// Whether a run may begin: true until a turn was refused.
     pub turn: bool,
-    /// What the hashes of its inputs are keyed with; none when nobody asked.
+    /// The key for the hashes of its inputs; none if it was not needed.
     pub key: Option<KeySeen>,
-    /// Leave to hold more than a little of what specs refer to, as long as this is held.
+    /// Permission to keep more than a little of the referenced data in memory, as long as this is held.
     pub room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// How much there may be in memory of what specs refer to: a little for each look, and more for a few at a time. So nobody
-/// takes the memory of all by naming much in many workspaces.
+/// The limit for referenced data in memory: a little for each reconcile, and more for a few at a time. This way no
+/// author can use up the memory of the process by referring to large data in many workspaces.
 #[derive(Clone, Debug)]
 pub struct Room(Arc<Semaphore>);
 
 impl Room {
-    /// What each look may read.
+    /// What each reconcile may read.
     const LITTLE: usize = 256 * 1024;
-    /// How many may read more, up to what inputs may have.
+    /// How many may read more, up to the limit for inputs.
     const AT_ONCE: usize = 2;
 }
 
@@ -105,9 +106,9 @@ impl Default for Room {
 /// A Job of a workspace.
 #[derive(Clone, Debug)]
 pub struct JobSeen {
-    /// Exactly which.
+    /// The exact Job.
     pub target: Target,
-    /// When it was made.
+    /// When it was created.
     pub made_at: Option<Timestamp>,
     /// How it ended, if it has.
     pub ended: Option<JobEnd>,
@@ -118,27 +119,27 @@ pub struct JobSeen {
 /// The pod of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PodSeen {
-    /// There is none.
+    /// It does not exist.
     #[default]
     None,
-    /// It is on its way.
+    /// It is being started.
     Starting {
         /// Its name.
         pod: String,
         /// Since when.
         since: Option<Timestamp>,
     },
-    /// It does not start, for this reason.
+    /// It is not starting, for this reason.
     Stuck(String),
-    /// Terraform runs in it, or has.
+    /// Terraform is running in it, or has run.
     Started,
-    /// Terraform runs in it, or has, and it should be gone.
+    /// Terraform is running in it, or has run, and the pod should be gone by now.
     Leaving {
         /// Its name.
         pod: String,
         /// Its node.
         node: String,
-        /// By when.
+        /// When it should have been gone.
         by: Timestamp,
     },
 }
@@ -146,20 +147,20 @@ pub enum PodSeen {
 /// How a Job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobEnd {
-    /// Well.
+    /// It succeeded.
     Complete,
-    /// For this reason.
+    /// It failed for this reason.
     Failed(String),
 }
 
-/// A Secret that was made for a workspace.
+/// A Secret that was created for a workspace.
 #[derive(Clone, Debug)]
 pub struct PartSeen {
-    /// Exactly which.
+    /// The exact Secret.
     pub target: Target,
-    /// What it is: `inputs`, `outputs`, `kept`.
+    /// Its role: `inputs`, `outputs`, `kept`.
     pub part: String,
-    /// How many chunks there are, where it is one of several.
+    /// How many chunks there are, if it is one of several.
     pub chunks: usize,
     /// Its version.
     pub version: String,
@@ -168,7 +169,7 @@ pub struct PartSeen {
 /// The lock of the state.
 #[derive(Clone, Debug)]
 pub struct LockSeen {
-    /// Exactly which Lease.
+    /// The exact Lease.
     pub target: Target,
     /// Its version.
     pub version: Option<String>,
@@ -176,14 +177,14 @@ pub struct LockSeen {
     pub holder: String,
     /// Since when.
     pub since: Option<Timestamp>,
-    /// When it expires unless it is renewed; never, if it does not say.
+    /// When it expires unless it is renewed; none if the Lease does not say.
     pub expires_at: Option<Timestamp>,
-    /// Whether the holder is a pod that still runs.
+    /// Whether the holder is a pod that is still running.
     pub is_alive: bool,
 }
 
 impl LockSeen {
-    /// Which lock it is, exactly: who holds it, and since when.
+    /// Identifies this lock exactly: its holder, and since when it is held.
     pub fn words(&self) -> String {
         LockStatus { holder: self.holder.clone(), since: self.since }.words()
     }
@@ -195,14 +196,14 @@ impl Observed {
         self.jobs.iter().find(|job| job.target.name == name)
     }
 
-    /// How many chunks the kept inputs with this hash have, if all are there.
+    /// How many chunks the kept inputs with this hash have, if all of them exist.
     pub fn kept_inputs(&self, names: &Names, hash: &str) -> Option<usize> {
         let has = |name: &str| self.parts.iter().find(|part| part.target.name == name);
         let chunks = has(&names.inputs_chunk(hash, 0))?.chunks;
         (0..chunks).all(|chunk| has(&names.inputs_chunk(hash, chunk)).is_some()).then_some(chunks)
     }
 
-    /// Whether there is a state in the cluster.
+    /// Whether a state exists in the cluster.
     pub fn has_state(&self, names: &Names) -> bool {
         self.parts.iter().any(|part| part.target.name == names.state())
     }
@@ -218,7 +219,7 @@ pub(crate) async fn observe(
     let namespace = workspace.namespace().unwrap_or_default();
     let names = render::names(workspace);
     let reading = Reading { reader: reader.clone(), namespace, names, uid: workspace.uid().unwrap_or_default() };
-    // What a run leaves behind is read after its Job: a Job that is over has told everything.
+    // What a run writes is read after its Job: a Job that is over has reported everything.
     let jobs = reading.jobs().await?;
     let run = workspace.status.as_ref().and_then(|status| status.run.as_ref()).filter(|run| !run.is_over());
     let pods: OptionFuture<_> = run.map(|_| reading.pods()).into();
@@ -289,7 +290,7 @@ struct Reading {
     uid: String,
 }
 
-/// What the spec refers to.
+/// The objects that the spec refers to.
 struct Referred {
     sources: Result<Sources, Problem>,
     room: Option<Arc<OwnedSemaphorePermit>>,
@@ -322,10 +323,10 @@ impl Reading {
         Ok(all.items.into_iter().filter(belongs).collect())
     }
 
-    /// What the spec refers to, one after the other: what is too much is not read any further.
+    /// Reads what the spec refers to, one object after the other, and stops when it is too much.
     async fn referred(&self, workspace: &TerraformWorkspace, room: &Room) -> Result<Referred, Error> {
         let mut referred = Referred { sources: Ok(Sources::new()), room: None };
-        // A destroy works from what was kept: what the spec refers to may be gone, or may be no name at all.
+        // A destroy works from the kept inputs: what the spec refers to may be gone, or have an invalid name.
         if workspace.metadata.deletion_timestamp.is_some() {
             return Ok(referred);
         }
@@ -344,7 +345,7 @@ impl Reading {
                 return Ok(referred);
             }
             if total > Room::LITTLE && referred.room.is_none() {
-                // It is never closed.
+                // The semaphore is never closed.
                 referred.room = room.0.clone().acquire_owned().await.ok().map(Arc::new);
             }
             sources.insert(reference, found);
@@ -408,7 +409,7 @@ impl Reading {
         let secret = secrets.get_opt(&self.names.state()).await?;
         let bytes = secret.as_ref().and_then(|secret| secret.data.as_ref()?.get(INDEX_KEY));
         let index = bytes.and_then(|bytes| serde_json::from_slice::<Index>(&bytes.0).ok());
-        // Last: who began to write after the Secrets were listed holds the lock by now.
+        // Last: a process that began to write after the Secrets were listed holds the lock by now.
         let is_held = self.lease().await?.is_some_and(|lease| lock_seen(&lease).is_some());
         let index = index.filter(|index| !is_held && index.current().is_some());
         Ok(index.map(|index| index.versions.iter().map(|version| version.place).collect()))
@@ -436,7 +437,7 @@ impl Reading {
             }
         });
         let circle = circle(&name, &all);
-        // In a circle nobody is first: those in it would wait for each other for ever.
+        // In a cycle no workspace is first: its members would wait for each other for ever.
         let beside = |other: &str| circle.as_ref().is_some_and(|path| path.iter().any(|name| name == other));
         let dependants = all.iter().filter(|other| needs(other)).map(ResourceExt::name_any);
         Ok(Dependencies {
@@ -447,8 +448,8 @@ impl Reading {
     }
 }
 
-/// Another workspace of the namespace, as far as this one depends on it. What else is in its spec may be large, and more than
-/// can be read: that is its own affair.
+/// Another workspace of the namespace, with the fields that matter for dependencies. The rest of its spec may be large
+/// or unreadable, and is ignored.
 #[derive(Clone, Debug, Deserialize)]
 struct Neighbour {
     metadata: ObjectMeta,
@@ -499,7 +500,7 @@ impl Resource for Neighbour {
     }
 }
 
-/// The circle of workspaces that this one is in: from one of them back to it.
+/// The cycle that contains this workspace: from one of its members back to it.
 fn circle(name: &str, all: &[Neighbour]) -> Option<Vec<String>> {
     let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
     let edges = all.iter().zip(&names).map(|(workspace, name)| {
@@ -574,7 +575,7 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The pod of the run with this Job, of which there may have been several: what counts is whether any has started.
+/// The pod of the run with this Job. There may have been several: what matters is whether any of them has started.
 fn pod_seen<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> PodSeen {
     let of_run = |pod: &&Pod| pod.owner_references().iter().any(|owner| owner.kind == "Job" && owner.name == job);
     let pods: Vec<&Pod> = pods.filter(of_run).collect();
@@ -593,8 +594,8 @@ fn pod_seen<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> PodSeen {
     }
 }
 
-/// Whether the container in which Terraform runs has ever run. One that never did is called terminated, too, when its pod
-/// goes: then nobody says when it started.
+/// Whether the container of Terraform has ever run. A container that never ran is reported as terminated, too, when its
+/// pod is deleted, but without a start time.
 fn has_started(pod: &Pod) -> bool {
     let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let ran = |state: &ContainerState| {
@@ -605,7 +606,7 @@ fn has_started(pod: &Pod) -> bool {
     containers.into_iter().any(ever)
 }
 
-/// Why a pod does not start, if it does not.
+/// Why a pod is not starting, if so.
 fn trouble(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let unscheduled = status.conditions.iter().flatten().find(|condition| {
@@ -656,7 +657,7 @@ mod tests {
     fn a_pod_has_started_when_terraform_ever_ran_in_it() {
         let running = json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } });
         let over = json!({ "terminated": { "exitCode": 0, "startedAt": "2026-01-01T00:00:00Z" } });
-        // What a kubelet says of a container that never ran, when its pod goes.
+        // What a kubelet reports about a container that never ran, when its pod is deleted.
         let unknown =
             json!({ "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null } });
         let stuck = json!({ "waiting": { "reason": "ErrImagePull" } });

@@ -1,14 +1,14 @@
-//! Whose turn it is: so many runs at a time, fairly among namespaces.
+//! Turns for runs: a limited number at a time, shared fairly between namespaces.
 
 use std::collections::BTreeMap;
 
-/// Whose turn it is; see [`opcore::slots`].
+/// The turns; see [`opcore::slots`].
 pub type Slots = opcore::slots::Slots<Class>;
 
-/// What a run counts as.
+/// The class of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A run that someone waits for.
+    /// A run that a user waits for.
     Run,
     /// A comparison with reality.
     Check,

@@ -1,4 +1,4 @@
-//! Grants what plans claim: has them told of what they have to hear of, and their endpoints asked.
+//! Grants what plans claim: opens their subscriptions and probes their endpoints.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::observe::Observed;
 use crate::subscription::PlanSubscription;
 
 impl WavePlans {
-    /// What is known of what a plan has to hear of is looked up once it is told of it, and decided on anew.
+    /// Once a plan is subscribed to its objects, looks up what is known of them, so that the decision is repeated.
     pub(crate) fn grant(&self, plan: &WavePlan, claims: Claims, seen: &mut Observed, now: Timestamp) -> Admission {
         if let Some(subscription) = claims.subscription {
             self.subscribe(plan, &subscription, now);
@@ -37,9 +37,9 @@ impl WavePlans {
     }
 }
 
-/// The waves that may have written something which nobody remembers, as after a restart. A wave may write before it is
-/// published that it runs, so that all of an unfinished rollout are among them, but for those that are through, and those
-/// in trouble, which write nothing until it is published that they run again.
+/// The waves that may have written something that this process does not remember, as after a restart. A wave may write
+/// before its start is published, so this covers all waves of an unfinished rollout, except those that are through and
+/// those in trouble, which write nothing until it is published that they run again.
 fn may_have_written(plan: &WavePlan) -> BTreeSet<String> {
     let is_unfinished = |rollout: &Rollout| rollout.finished_at.is_none();
     let status = plan.status.iter().filter(|status| status.rollout.as_ref().is_some_and(is_unfinished));

@@ -1,4 +1,4 @@
-//! How it is put together: what wakes a plan, and the way from looking to concluding.
+//! The controller: what wakes a plan, and how the steps from observing to concluding fit together.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +19,7 @@ use crate::observe::{Memory, Observed};
 use crate::probes::Endpoint;
 use crate::subscription::GroupKind;
 
-/// So many endpoints are asked at a time.
+/// How many endpoints are probed at a time.
 const ASKED_AT_ONCE: usize = 64;
 
 /// The operator of [`WavePlan`]s.
@@ -32,14 +32,14 @@ pub struct WavePlans {
 }
 
 impl WavePlans {
-    /// An operator that knows nothing yet.
+    /// An operator without any knowledge.
     pub fn new(context: &Context) -> Self {
         Self::over(Live::new(context), context)
     }
 
-    /// An operator that knows what is known there.
+    /// An operator that uses the knowledge in `live`.
     pub fn over(live: Arc<Live>, context: &Context) -> Self {
-        // Plans are rolled out all the same.
+        // Without metrics, plans are still rolled out.
         let metrics = PlanMetrics::new(context.metrics());
         let metrics = metrics.inspect_err(|error| tracing::error!(%error, "plans are not measured")).ok();
         Self { live, memory: Arc::default(), poll: Poll::new(ASKED_AT_ONCE), wakes: OnceLock::new(), metrics }
@@ -82,7 +82,7 @@ impl Operator for WavePlans {
         decide::tear_down(plan, seen, now)
     }
 
-    /// What the API server answered is what the watch will tell, only sooner; what it refused no watch tells at all.
+    /// The API server's responses contain what the watch will report later. Refusals are reported by no watch.
     fn after_writes(&self, plan: &WavePlan, _: &mut WavePlanStatus, done: &Done<'_>, now: Timestamp) {
         let (name, uid): (PlanName, String) = (plan.name_any().into(), plan.uid().unwrap_or_default());
         let mut index = self.live.index();
@@ -91,7 +91,7 @@ impl Operator for WavePlans {
             match &attempt.outcome {
                 Outcome::Applied { object, changed } => {
                     if object.name_any().ends_with(&uid) {
-                        // What is kept for a rollback is named after the plan.
+                        // The Secrets that keep manifests for a rollback are named after the plan.
                         self.memory.forget_kept(&name);
                     }
                     let Ok(value) = serde_json::to_value(object) else { continue };

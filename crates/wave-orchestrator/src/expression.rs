@@ -5,40 +5,40 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cel::{Context, Program, Value as Answer};
 use serde_json::Value;
 
-/// An expression that is true or false of an object.
+/// An expression that is true or false for an object.
 #[derive(Debug)]
 pub struct Expression {
     program: Program,
     text: String,
 }
 
-/// The fields that every object has, whether or not it shows them.
+/// The fields that every object has, whether they are set or not.
 const FIELDS: [&str; 6] = ["apiVersion", "kind", "metadata", "spec", "status", "data"];
 
 impl Expression {
-    /// Reads an expression.
+    /// Compiles an expression.
     ///
     /// # Errors
     ///
-    /// When it is none, in one line that names the place.
+    /// When it is not valid, as one line that names the position.
     pub fn compile(text: &str) -> Result<Self, String> {
-        // The parser is generated code of another project, and the text is a user's.
+        // The parser is generated code of another project, and its input comes from users.
         let program =
             catch_unwind(|| Program::compile(text)).map_err(|_| "the expression cannot be parsed".to_owned())?;
         let program = program.map_err(|errors| first_line(&errors.to_string()))?;
         Ok(Self { program, text: text.to_owned() })
     }
 
-    /// The expression as it was written.
+    /// The source of the expression.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is true of an object.
+    /// Whether it is true for an object.
     ///
     /// # Errors
     ///
-    /// When that cannot be told, as when it speaks of a field that is not there (yet).
+    /// When this cannot be evaluated, for example because the expression uses a field that does not exist (yet).
     pub fn holds(&self, object: &Value) -> Result<bool, String> {
         self.holds_given(|context| {
             for field in FIELDS {
@@ -59,8 +59,8 @@ impl Expression {
                 Err(error) => Err(error.to_string()),
             }
         };
-        // The interpreter is another project's, and the text is a user's: the watch that asks must not end with it. What
-        // it works on is made and dropped in here.
+        // The interpreter is code of another project, and its input comes from users: a panic must not end the watch
+        // that calls it. Everything that it works on is created and dropped in here.
         catch_unwind(AssertUnwindSafe(answer)).unwrap_or_else(|_| Err("the expression cannot be evaluated".to_owned()))
     }
 }

@@ -1,18 +1,19 @@
 //! Rolls out a dependency graph of waves.
 //!
-//! A [`WavePlan`](api::v1alpha1::WavePlan) names waves and what each depends on. A wave starts on the very event that
-//! makes its last dependency ready. Nothing polls: watches are open on the kinds that plans mention, and each event is
-//! turned into a verdict at once, so that what a plan costs does not grow with the number of its objects.
+//! A [`WavePlan`](api::v1alpha1::WavePlan) names waves and the waves that each depends on. A wave starts on the same
+//! event that makes its last dependency ready. Nothing is polled: watches are open on the kinds that plans mention, and
+//! each event is turned into a verdict at once, so that the cost of a plan does not grow with the number of its
+//! objects.
 //!
 //! | To learn about | read |
 //! |---|---|
-//! | what people write and read | [`api`] |
-//! | what is read, and how it is kept | [`observe`], [`index`], [`live`] |
+//! | what users write and read | [`api`] |
+//! | what is read, and how it is stored | [`observe`], [`index`], [`live`] |
 //! | what is decided | [`decide`] |
-//! | how what is claimed is granted | [`admit`] |
-//! | what manifests turn into | [`render`] |
+//! | how claims are granted | [`admit`] |
+//! | what becomes of manifests | [`render`] |
 //! | what is measured | [`metrics`] |
-//! | how it is put together | [`controller`] |
+//! | how the parts fit together | [`controller`] |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

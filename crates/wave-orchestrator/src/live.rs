@@ -1,4 +1,4 @@
-//! What is known of the cluster: the index, and the watches and the discovery that keep it true.
+//! What is known of the cluster: the index, and the watches and the discovery that keep it up to date.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -20,7 +20,7 @@ use crate::index::{Index, PlanName, Wake};
 use crate::render::Source;
 use crate::subscription::{ObjectId, ScopeId, Served, WrittenKind};
 
-/// What is known of the cluster, and what keeps it true.
+/// What is known of the cluster, and what keeps it up to date.
 pub struct Live {
     context: Context,
     wakes: OnceLock<Wakes>,
@@ -30,7 +30,7 @@ pub struct Live {
     sources: Mutex<Told>,
 }
 
-/// What the ConfigMaps hold that manifests are in, as their watches last told.
+/// The contents of the ConfigMaps with manifests, as last reported by their watches.
 #[derive(Default)]
 struct Told {
     sources: HashMap<ObjectId, Source>,
@@ -39,7 +39,7 @@ struct Told {
 }
 
 impl Live {
-    /// Knows nothing yet, and watches nothing.
+    /// Creates it without any knowledge and without watches.
     pub fn new(context: &Context) -> Arc<Self> {
         Arc::new_cyclic(|live: &Weak<Self>| Self {
             context: context.clone(),
@@ -51,7 +51,7 @@ impl Live {
         })
     }
 
-    /// Begins to follow the definitions of kinds, and wakes plans from now on.
+    /// Starts to follow the definitions of kinds, and wakes plans from now on.
     pub fn start(self: &Arc<Self>, wakes: Wakes) {
         // It is set once, when the controller starts.
         let _ = self.wakes.set(wakes);
@@ -66,54 +66,55 @@ impl Live {
         });
     }
 
-    /// What is known.
+    /// The index.
     pub fn index(&self) -> MutexGuard<'_, Index> {
         lock(&self.index)
     }
 
-    /// Whether the API server has these kinds.
+    /// Returns whether the API server has these kinds.
     pub async fn served(&self, kinds: &BTreeSet<WrittenKind>) -> BTreeMap<WrittenKind, Served> {
         self.discovery.served(kinds).await
     }
 
-    /// How kinds are addressed of which there may be objects: as they are written or, where that version is served no more,
-    /// in another, in which the same objects are found.
+    /// Returns how to address kinds of which objects may exist: in the version that is asked for or, where that is no
+    /// longer served, in another version that returns the same objects.
     pub async fn served_somehow(&self, kinds: &BTreeSet<WrittenKind>) -> BTreeMap<WrittenKind, Served> {
         self.discovery.served_somehow(kinds).await
     }
 
-    /// A kind is served so.
+    /// Records that a kind is served in this way.
     pub fn learn(&self, kind: &WrittenKind, served: Served) {
         self.discovery.learn(kind, served);
     }
 
-    /// Changes whenever a watch tells something new of what ConfigMaps hold.
+    /// Changes whenever a watch reports a change in the contents of ConfigMaps.
     pub fn version_of_sources(&self) -> u64 {
         lock(&self.sources).version
     }
 
-    /// What a ConfigMap holds, as its watch told. None: it has not told yet.
+    /// The contents of a ConfigMap, as reported by its watch. None: not reported yet.
     pub fn source_told(&self, id: &ObjectId) -> Option<Source> {
         lock(&self.sources).sources.get(id).cloned()
     }
 
-    /// What a ConfigMap holds, by asking.
+    /// Reads the contents of a ConfigMap from the API server.
     ///
     /// # Errors
     ///
-    /// When it could not be asked for.
+    /// When the API server could not be reached.
     pub async fn source(&self, id: &ObjectId) -> Result<Source, Error> {
         let namespace = id.namespace.as_deref().unwrap_or_default();
         let found = self.context.reader().namespaced::<ConfigMap>(namespace).get_opt(&id.name).await?;
         Ok(found.map(|map| Arc::new(map.data.unwrap_or_default())))
     }
 
-    /// A plan takes these watches, and no others; how often everything in them is to be told anew.
+    /// Subscribes a plan to exactly these watches, with the interval at which everything in them must be reported
+    /// again.
     pub fn watch(&self, plan: &PlanName, scopes: &BTreeSet<ScopeId>, resync: Option<Duration>) {
         self.registry.subscribe(&key(plan), &Subscription { scopes: scopes.clone(), resync });
     }
 
-    /// Those of these watches for which a right is missing.
+    /// Those of these watches that lack a permission.
     pub fn denied(&self, scopes: &BTreeSet<ScopeId>) -> Vec<ScopeId> {
         let troubles = self.registry.troubles(scopes).into_iter();
         troubles.filter(|(_, trouble)| trouble.kind == TroubleKind::Forbidden).map(|(scope, _)| scope).collect()
@@ -124,18 +125,18 @@ impl Live {
         self.registry.scopes()
     }
 
-    /// These watches report everything anew.
+    /// Has these watches report everything again.
     pub fn reopen(&self, scopes: &BTreeSet<ScopeId>) {
         self.registry.relist(scopes);
     }
 
-    /// A plan is gone.
+    /// Removes a plan that is gone.
     pub fn forget(&self, plan: &PlanName) {
         self.index().unsubscribe(plan);
         self.registry.unsubscribe(&key(plan));
     }
 
-    /// What ConfigMaps held may have changed unheard.
+    /// Drops the contents of ConfigMaps, which may have changed without a report.
     fn forget_sources(&self, scope: &ScopeId) {
         let mut told = lock(&self.sources);
         told.sources.retain(|id, _| id.namespace != scope.namespace);
@@ -152,7 +153,7 @@ impl Live {
         }
     }
 
-    /// Has these plans looked at.
+    /// Triggers a reconcile of these plans.
     pub fn wake(&self, plans: &Wake) {
         if let Some(wakes) = self.wakes.get() {
             for plan in plans {
@@ -175,7 +176,7 @@ impl Listener for Live {
         let kind = scope.group_kind();
         let wake = match change {
             Change::Seen(mut object) => {
-                // Items of a list carry neither; the readiness rules need both.
+                // Items of a list have neither; the readiness rules need both.
                 let resource = scope.resource();
                 object.types = Some(TypeMeta { api_version: resource.api_version, kind: resource.kind });
                 let id = ObjectId { kind: kind.clone(), namespace: object.namespace(), name: object.name_any() };

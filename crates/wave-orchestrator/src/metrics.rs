@@ -1,6 +1,6 @@
-//! What is measured of plans, beyond what every operator metrics of its objects.
+//! The metrics of plans, in addition to the common metrics of every operator.
 //!
-//! These name plans: they are few, and their series go with them.
+//! These have plan names as labels: there are few plans, and their series are removed with them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -37,23 +37,24 @@ pub const REMAINING: Metric = Metric {
     labels: &["name"],
     help: "How long a plan will still take on its critical path: 0 when every wave is through.",
 };
-/// All metrics of this operator's own.
+/// All metrics that only this operator has.
 pub const ALL: &[Metric] = &[WAVES, WAVE_SECONDS, REMAINING];
 
 /// From a second to an hour.
 const BUCKETS: [f64; 12] = [1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0];
 
-/// The metrics of this operator's own.
+/// The metrics that only this operator has.
 pub struct PlanMetrics {
     waves: IntGaugeVec,
     wave_seconds: HistogramVec,
     remaining: Remaining,
-    /// The last start of each wave whose duration was counted: a status that could not be written is decided again.
+    /// The last start of each wave whose duration was counted: if a status could not be written, its decision is
+    /// repeated.
     counted: Mutex<HashMap<String, HashMap<String, Timestamp>>>,
 }
 
 impl PlanMetrics {
-    /// Makes and registers them.
+    /// Creates and registers the metrics.
     ///
     /// # Errors
     ///
@@ -72,10 +73,10 @@ impl PlanMetrics {
         Ok(own)
     }
 
-    /// A plan is about to have this status.
+    /// Updates the metrics for a plan that is about to have this status.
     pub fn show(&self, plan: &WavePlan, status: &WavePlanStatus) {
         let name = plan.name_any();
-        // Of a plan that is being taken down no wave waits, runs or is suspended any more.
+        // No wave of a plan that is being deleted counts as waiting, running or suspended.
         let deleting = plan.metadata.deletion_timestamp.is_some();
         for phase in WavePhase::ALL {
             let count = status.waves.iter().filter(|wave| wave.phase == phase && !deleting).count();
@@ -98,9 +99,9 @@ impl PlanMetrics {
         }
     }
 
-    /// A plan is gone.
+    /// Removes the series of a plan that is gone.
     pub fn forget(&self, name: &str) {
-        // What was never set is not there to be removed.
+        // Series that were never set cannot be removed.
         for phase in WavePhase::ALL {
             let _ = self.waves.remove_label_values(&[name, phase.as_str()]);
         }
@@ -110,18 +111,18 @@ impl PlanMetrics {
     }
 }
 
-/// The time that is left passes while nothing happens: it is counted when someone asks.
+/// The remaining time decreases while nothing happens: it is computed at each scrape.
 #[derive(Clone)]
 struct Remaining {
     gauge: GaugeVec,
     ends: Arc<Mutex<HashMap<String, End>>>,
 }
 
-/// When a plan will be through.
+/// When a plan will be finished.
 enum End {
-    /// At this moment.
+    /// At this time.
     At(Timestamp),
-    /// So long after it goes on.
+    /// This long after it is resumed.
     In(Span),
 }
 
@@ -159,7 +160,7 @@ impl Collector for Remaining {
             };
             self.gauge.with_label_values(&[name]).set(left.as_duration().as_secs_f64());
         }
-        // With the lock held: a plan that goes meanwhile must not come back.
+        // With the lock held: the series of a plan that is removed in the meantime must not return.
         self.gauge.collect()
     }
 }
@@ -196,7 +197,7 @@ mod tests {
         json!({ "waves": [wave("a", a), wave("b", b)] })
     }
 
-    /// The values of this operator's own metrics, without those of buckets.
+    /// The values of this operator's own metrics, without histogram buckets.
     fn lines(metrics: &Metrics) -> Vec<String> {
         let text = metrics.text();
         let lines = text.lines().filter(|line| line.starts_with("opcore_waveplan") && !line.contains("_bucket"));
@@ -216,7 +217,7 @@ mod tests {
                 r#"opcore_waveplan_waves{name="fleet",phase="Waiting"} 1"#,
             ]
         );
-        // It is decided twice, since the first answer was lost.
+        // The decision is made twice, because the first response was lost.
         for _ in 0..2 {
             of_plans.show(&plan, ready.status.as_ref().unwrap());
         }

@@ -1,4 +1,4 @@
-//! Reads: sources, kinds, and what the index knows. Chooses nothing.
+//! Reads sources, kinds, and what the index knows. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,34 +20,34 @@ use crate::subscription::{self, GroupKind, ObjectId, PlanSubscription, Served, W
 /// Everything that was read for a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// A digest of the spec and of what its sources hold.
+    /// A digest of the spec and of the contents of its sources.
     pub revision: String,
-    /// What it has to hear of.
+    /// The subscription that it needs.
     pub subscription: Arc<PlanSubscription>,
-    /// What it is told of.
+    /// The subscription that it has.
     pub subscribed: Option<Arc<PlanSubscription>>,
-    /// What is known of its objects, as far as it is told of what it has to hear of.
+    /// What is known of its objects, if it has the subscription that it needs.
     pub look: Look,
-    /// What came of asking the endpoints of its waves, in the order of the spec, as far as they have started.
+    /// The results of probing the endpoints of its waves, in the order of the spec, for waves that have started.
     pub probes: Vec<Vec<ProbeSeen>>,
-    /// Rights that are missing, as clauses with the remedy: "list and watch secrets in shop (value rbac.read of the
+    /// Missing permissions, as clauses with the remedy: "list and watch secrets in shop (value rbac.read of the
     /// chart)".
     pub denied: Vec<String>,
-    /// What keeps some of its objects from being told of, as sentences: an API that does not answer, for example.
+    /// What prevents reports about some of its objects, as sentences: an API that does not answer, for example.
     pub unreachable: Vec<String>,
-    /// Kinds of the inventory that the cluster no longer has, in whichever version: with a kind go its objects.
+    /// Kinds of the inventory that the cluster no longer has in any version: their objects are gone, too.
     pub lost_kinds: BTreeSet<GroupKind>,
-    /// Kinds of the inventory that are no longer served in the version in which they are recorded.
+    /// Kinds of the inventory that are no longer served in the recorded version.
     pub unserved: BTreeSet<WrittenKind>,
-    /// When everything is to be compared with the cluster again.
+    /// When everything must be compared with the cluster again.
     pub resync_at: Option<Timestamp>,
-    /// What is kept of waves for `onFailure: Rollback`, and what is to be kept of them.
+    /// What is kept of waves for `onFailure: Rollback`, and what must be kept.
     pub rollbacks: BTreeMap<String, Rollback>,
-    /// The namespace of this operator, where it is kept.
+    /// The namespace of this operator, in which it is kept.
     pub home: String,
 }
 
-/// What a wave can be taken back to.
+/// What a wave can be rolled back to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rollback {
     /// Its manifests when it was last ready, if it ever was.
@@ -56,22 +56,22 @@ pub struct Rollback {
     pub wanted: Option<Arc<String>>,
 }
 
-/// What does not change from one look to the next while the spec, its sources and the kinds stay the same.
+/// Cached results that stay the same between reconciles while the spec, its sources and the kinds do.
 #[derive(Debug, Default)]
 pub struct Memory {
     plans: Mutex<HashMap<PlanName, Remembered>>,
-    /// What the Secrets of plans keep for a rollback, by their names. Nobody else writes them.
+    /// What the Secrets of plans keep for a rollback, by name. Nobody else writes these Secrets.
     kept: Mutex<HashMap<PlanName, BTreeMap<String, Kept>>>,
 }
 
-/// The manifests that a Secret keeps; none: it keeps none.
+/// The manifests that a Secret keeps; none if it keeps none.
 type Kept = Option<Arc<String>>;
 
-/// What the sources of a plan hold.
+/// The contents of a plan's sources.
 #[derive(Clone, Debug)]
 struct Read {
     sources: Arc<Sources>,
-    /// The version of what was told of sources, where all of it was told.
+    /// The version of the reported sources, if all of them were reported.
     version: Option<u64>,
 }
 
@@ -81,11 +81,11 @@ struct Remembered {
     generation: Option<i64>,
     deleted: bool,
     read: Read,
-    /// Manifests of waves that were taken back.
+    /// The manifests of waves that were rolled back.
     instead: BTreeMap<String, Arc<String>>,
     parsed: Arc<ParsedPlan>,
     kinds: Kinds,
-    /// What it holds suspended, and its waves no longer say so.
+    /// Objects that the plan holds suspended and that its waves no longer mention.
     forgotten: Vec<HeldObject>,
     subscription: Arc<PlanSubscription>,
     resynced_at: Timestamp,
@@ -94,11 +94,11 @@ struct Remembered {
 /// The kinds of a plan, as the API server has them.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kinds {
-    /// Those that it mentions.
+    /// The kinds that it mentions.
     mentioned: BTreeMap<WrittenKind, Served>,
-    /// Those of what it has applied, in whichever version they are served.
+    /// The kinds of what it has applied, in any served version.
     recorded: BTreeMap<WrittenKind, Served>,
-    /// Those of what it holds suspended, in whichever version they are served.
+    /// The kinds of what it holds suspended, in any served version.
     held: BTreeMap<WrittenKind, Served>,
 }
 
@@ -120,7 +120,7 @@ impl Kinds {
 }
 
 impl Kinds {
-    /// Of what it has applied or holds: why nobody can tell how some kinds are served.
+    /// For what it has applied or holds: why it is not known how some kinds are served.
     fn unknown(&self) -> impl Iterator<Item = String> {
         self.recorded.iter().chain(&self.held).filter_map(|((_, kind), served)| match served {
             Served::Unknown { reason } => Some(format!("the API of {kind} does not answer: {reason}")),
@@ -134,17 +134,17 @@ impl Memory {
         lock(&self.plans)
     }
 
-    /// What is remembered of a plan, unless it is another by now.
+    /// What is cached for a plan, unless the plan has been replaced.
     fn of<T>(&self, name: &PlanName, plan: &WavePlan, take: impl FnOnce(&mut Remembered) -> T) -> Option<T> {
         self.lock().get_mut(name).filter(|known| known.is_of(plan)).map(take)
     }
 
-    /// What is kept for a rollback of a plan is read anew.
+    /// What is kept for a rollback of a plan is read again next time.
     pub(crate) fn forget_kept(&self, plan: &PlanName) {
         lock(&self.kept).remove(plan);
     }
 
-    /// A plan is gone.
+    /// Removes a plan that is gone.
     pub fn forget(&self, plan: &PlanName) {
         self.lock().remove(plan);
         self.forget_kept(plan);
@@ -181,7 +181,7 @@ impl WavePlans {
         Ok(seen)
     }
 
-    /// What is known of a plan's objects: nothing, while it is not told of what it has to hear of.
+    /// Looks up what is known of a plan's objects: nothing, until it has the subscription that it needs.
     pub(crate) fn look_up(&self, plan: &WavePlan, seen: &mut Observed, now: Timestamp) {
         let name: PlanName = plan.name_any().into();
         seen.denied = {
@@ -207,7 +207,7 @@ impl WavePlans {
         seen.unreachable = index.troubles(&name);
     }
 
-    /// What the sources of a plan hold: as it is remembered, where nothing new was told.
+    /// The contents of a plan's sources: from the cache, if nothing new was reported.
     async fn read(&self, name: &PlanName, plan: &WavePlan) -> Result<Read, Error> {
         let version = self.live.version_of_sources();
         let known = self.memory.of(name, plan, |known| known.read.clone());
@@ -225,7 +225,7 @@ impl WavePlans {
             sources.insert((id.namespace.unwrap_or_default(), id.name), source);
         }
         let version = all_told.then_some(version);
-        // What is the same is remembered as the same.
+        // An unchanged value keeps its cache entry.
         match known {
             Some(known) if *known.sources == sources => {
                 self.memory.of(name, plan, |known| known.read.version = version);
@@ -235,7 +235,7 @@ impl WavePlans {
         }
     }
 
-    /// What is kept of the waves that can be taken back. It is read once, and anew with everything else.
+    /// What is kept of the waves that can be rolled back. It is read once, and again with each resync.
     async fn kept(&self, name: &PlanName, plan: &WavePlan, context: &Context) -> Result<BTreeMap<String, Kept>, Error> {
         let rolls_back = |wave: &&Wave| wave.on_failure == OnFailure::Rollback && !is_deleted(plan);
         let mut kept = BTreeMap::new();
@@ -255,7 +255,7 @@ impl WavePlans {
         Ok(kept)
     }
 
-    /// The plan taken apart, and the manifests of waves that were taken back.
+    /// The parsed plan, and the manifests of waves that were rolled back.
     fn parsed(
         &self,
         name: &PlanName,
@@ -264,7 +264,7 @@ impl WavePlans {
         kept: &BTreeMap<String, Kept>,
     ) -> (Arc<ParsedPlan>, BTreeMap<String, Arc<String>>) {
         if is_deleted(plan) {
-            // What its spec asks for matters no more: what it applied and what it holds is recorded.
+            // Its spec does not matter any more: what it applied and what it holds is recorded.
             let known = self.memory.of(name, plan, |known| known.parsed.clone());
             return (known.unwrap_or_default(), BTreeMap::new());
         }
@@ -284,7 +284,7 @@ impl WavePlans {
         }
     }
 
-    /// What the plan has to hear of: the same as before, as long as it follows from the same.
+    /// The subscription that the plan needs: the same as before, as long as its inputs are the same.
     #[expect(clippy::too_many_arguments, reason = "each is one of the things it follows from")]
     fn subscription(
         &self,
@@ -313,7 +313,7 @@ impl WavePlans {
         });
         subscription.scopes.extend(recorded);
         subscription.unknown = kinds.unknown().collect();
-        // While a plan is being deleted, nothing is told anew that is known: its teardown would wait for it.
+        // While a plan is being deleted, known objects are not reported again: its teardown would wait for that.
         subscription.resync = (!is_deleted(plan)).then(|| plan.spec.resync().as_duration());
         subscription.completed = completed(plan, &parsed.revision);
         let forgotten = subscription.forgotten(held(plan));
@@ -340,8 +340,8 @@ impl WavePlans {
         subscription
     }
 
-    /// What is kept for a rollback is read anew with everything else. Answers when that is; for a plan that is being deleted
-    /// it is never.
+    /// Rereads what is kept for a rollback with each resync. Returns the time of the next one; for a plan that is being
+    /// deleted there is none.
     fn resync(&self, name: &PlanName, plan: &WavePlan, now: Timestamp) -> Option<Timestamp> {
         let every = (!is_deleted(plan)).then(|| plan.spec.resync())?;
         let mut remembered = self.memory.lock();
@@ -366,7 +366,7 @@ fn is_deleted(plan: &WavePlan) -> bool {
     plan.metadata.deletion_timestamp.is_some()
 }
 
-/// The ConfigMaps that the manifests of a plan are in; one that is deleted needs none.
+/// The ConfigMaps that contain the manifests of a plan; a plan that is being deleted needs none.
 fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
     let waves: &[Wave] = if is_deleted(plan) { &[] } else { &plan.spec.waves };
     let members = waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
@@ -379,7 +379,7 @@ fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
     })
 }
 
-/// The Jobs that were complete in this rollout, each with its wave, as the published status has them.
+/// The Jobs that were complete in this rollout, each with its wave, according to the published status.
 fn completed(plan: &WavePlan, revision: &str) -> BTreeSet<(String, String)> {
     let status = plan.status.as_ref().filter(|status| status.is_about(revision));
     let waves = status.into_iter().flat_map(|status| &status.waves);
@@ -390,7 +390,7 @@ fn written(kind: &InventoryKind) -> WrittenKind {
     (kind.api_version.clone(), kind.kind.clone())
 }
 
-/// What the plan is recorded to hold suspended.
+/// The objects that the plan is recorded to hold suspended.
 fn held(plan: &WavePlan) -> &[HeldObject] {
     plan.status.as_ref().map_or(&[], |status| &status.held)
 }
@@ -399,9 +399,9 @@ fn written_kind(held: &HeldObject) -> WrittenKind {
     (held.api_version.clone(), held.kind.clone())
 }
 
-/// The waves that the published status says were taken back, with the manifests that they have instead.
+/// The waves that were rolled back according to the published status, with the manifests that they have instead.
 fn taken_back(plan: &WavePlan, kept: &BTreeMap<String, Kept>, revision: &str) -> BTreeMap<String, Arc<String>> {
-    // A new rollout begins with what the spec says.
+    // A new rollout begins with the manifests of the spec.
     let status = plan.status.iter().filter(|status| status.is_about(revision));
     let waves = status.flat_map(|status| &status.waves).filter(|wave| wave.rolled_back);
     waves.filter_map(|wave| Some((wave.name.clone(), kept.get(&wave.name)?.clone()?))).collect()
@@ -437,7 +437,7 @@ mod tests {
     async fn what_is_kept_for_a_rollback_is_read_once_and_anew_when_it_is_written() {
         opcore::client::install_crypto_provider();
         let (_stop, stopping) = tokio::sync::watch::channel(false);
-        // Nobody is there: whoever asks is told so.
+        // Nothing listens at this address: requests fail.
         let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
         let context = context("test", nowhere, &[], Settings::default(), stopping);
         let (operator, name) = (WavePlans::new(&context), PlanName::from("p"));

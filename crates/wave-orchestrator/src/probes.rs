@@ -1,4 +1,4 @@
-//! Endpoints that must answer before a wave is ready. Asked beside the reconciles, never inside one.
+//! Endpoints that must answer before a wave is ready. They are probed in the background, never inside a reconcile.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use crate::api::v1alpha1::{HttpProbe, Probe, TcpProbe, Wave, WavePlan};
 
 /// How long an endpoint may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The pauses between attempts: nobody tells when an endpoint begins to answer.
+/// The pauses between attempts: there is no event when an endpoint begins to answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What came of asking an endpoint.
+/// The result of probing an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSeen {
     /// The endpoint.
     pub address: String,
-    /// None: it answers. Else why that does not count.
+    /// None: it answers. Otherwise the reason why it does not count as ready.
     pub lack: Option<String>,
 }
 
-/// An endpoint that is asked for one start of a wave, until it answers.
+/// An endpoint that is probed for one start of a wave, until it answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     plan: String,
@@ -38,7 +38,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Those of a wave that was published to have started.
+    /// The probes of a wave whose start was published.
     pub fn of(plan: &WavePlan, wave: &Wave) -> Vec<Self> {
         let status = plan.status.as_ref().and_then(|status| status.wave(&wave.name));
         let start = status.and_then(|status| Some(format!("{} {}", status.started_at?, status.attempts)));
@@ -51,7 +51,7 @@ impl Endpoint {
         start.iter().flat_map(|start| wave.probes.iter().map(move |probe| (start, probe))).map(endpoint).collect()
     }
 
-    /// What came of asking it; none: nothing has yet.
+    /// The result of this probe; none: there is no result yet.
     pub fn seen(&self, lack: Option<Option<String>>) -> ProbeSeen {
         let lack = lack.unwrap_or_else(|| Some("It has not been asked yet".to_owned()));
         ProbeSeen { address: address(&self.probe), lack }
@@ -59,7 +59,7 @@ impl Endpoint {
 }
 
 impl Question for Endpoint {
-    /// Why its answer does not count, if it does not.
+    /// The reason why the response does not count, if it does not.
     type Answer = Option<String>;
 
     async fn ask(&self) -> Option<String> {
@@ -67,7 +67,7 @@ impl Question for Endpoint {
     }
 
     fn patience(&self) -> Duration {
-        // Asking once has a deadline of its own, and better words for it.
+        // A single attempt has its own deadline, with a better message.
         PATIENCE * 2
     }
 
@@ -81,7 +81,7 @@ impl Question for Endpoint {
     }
 }
 
-/// The endpoint of a probe, in words.
+/// The endpoint of a probe as text.
 pub fn address(probe: &Probe) -> String {
     match (&probe.http, &probe.tcp) {
         (Some(http), _) => http.url.clone(),
@@ -90,11 +90,11 @@ pub fn address(probe: &Probe) -> String {
     }
 }
 
-/// Asks an endpoint once.
+/// Probes an endpoint once.
 ///
 /// # Errors
 ///
-/// Why its answer does not count.
+/// The reason why its response does not count.
 pub async fn ask(probe: &Probe) -> Result<(), String> {
     let answer = async {
         match (&probe.http, &probe.tcp) {

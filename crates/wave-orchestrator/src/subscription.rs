@@ -1,4 +1,4 @@
-//! What a plan wants to hear of: its items, with the kinds as the API server has them.
+//! What a plan subscribes to: its items, with the kinds as the API server has them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -23,7 +23,7 @@ pub fn ours(resource: &ApiResource, operator: &str) -> ScopeId {
     ScopeId::new(resource, None).labelled(format!("{OPERATOR_LABEL}={operator}"))
 }
 
-/// Whether a watch is on what this operator applied; the others are on all objects.
+/// Whether a watch is only on what this operator applied; the others are on all objects.
 pub fn is_ours(scope: &ScopeId) -> bool {
     scope.labels.is_some()
 }
@@ -33,29 +33,29 @@ pub fn config_maps(namespace: &str) -> ScopeId {
     ScopeId::of::<ConfigMap>(Some(namespace.to_owned()))
 }
 
-/// The kind that is written so, whatever its version.
+/// The kind that a manifest names with these, without its version.
 pub fn group_kind((api_version, kind): &WrittenKind) -> GroupKind {
     GroupKind::written(api_version, kind)
 }
 
-/// What a plan wants to hear of.
+/// What a plan subscribes to.
 #[derive(Debug, Default)]
 pub struct PlanSubscription {
     /// The plan's UID: the label on what it applied.
     pub uid: String,
-    /// The rollout that this is about.
+    /// The rollout to which this belongs.
     pub revision: String,
-    /// The Jobs that were complete in it before, as far as that was published: each with its wave.
+    /// The Jobs that were already complete in it according to the published status, each with its wave.
     pub completed: BTreeSet<(String, String)>,
     /// One per wave of the spec, in its order.
     pub waves: Vec<WaveSubscription>,
-    /// What it holds suspended, or may hold, and its waves no longer say so.
+    /// Objects that it holds suspended, or may hold, and that its waves no longer mention.
     pub held: WaveSubscription,
-    /// The watches it takes.
+    /// The watches that it needs.
     pub scopes: BTreeSet<ScopeId>,
-    /// Those of them that tell of objects which it nudges or gates.
+    /// Those of them that report objects that it nudges or gates.
     pub steered: BTreeSet<ScopeId>,
-    /// The ConfigMaps that its manifests are in.
+    /// The ConfigMaps that contain its manifests.
     pub sources: BTreeSet<ObjectId>,
     /// The objects that it applies.
     pub wanted: HashSet<ObjectId>,
@@ -63,27 +63,27 @@ pub struct PlanSubscription {
     pub gated: HashSet<ObjectId>,
     /// The kinds of the objects that it applies, as it writes them.
     pub applied_kinds: BTreeSet<WrittenKind>,
-    /// Of what it has applied or holds: why nobody can tell how some kinds are served. There may be more to hear of than the
-    /// watches tell.
+    /// For what it has applied or holds: why it is not known how some kinds are served. Objects may exist that the
+    /// watches do not report.
     pub unknown: Vec<String>,
-    /// How often everything is to be told anew. None: never, as while it is being deleted: what is known is not to be waited
-    /// for.
+    /// How often everything must be reported again. None: never, for example while it is being deleted, because nothing
+    /// must wait for what is already known.
     pub resync: Option<Duration>,
 }
 
 impl PlanSubscription {
-    /// All groups of items: the waves, and what else is held.
+    /// All groups of items: the waves, and the other held objects.
     pub fn groups(&self) -> impl Iterator<Item = &WaveSubscription> {
         self.waves.iter().chain([&self.held])
     }
 
-    /// The group of this number.
+    /// The group with this number.
     pub fn group(&self, number: usize) -> Option<&WaveSubscription> {
         if number == self.waves.len() { Some(&self.held) } else { self.waves.get(number) }
     }
 
-    /// Of what is recorded as held: what no wave has to do with. It is given back, whatever the spec says now. What is
-    /// applied is left to that: it holds nothing but what is in its manifest.
+    /// The recorded held objects to which no wave refers. They are released, whatever the spec says now. Applied
+    /// objects are left to their apply, which owns only the fields of the manifest.
     pub fn forgotten(&self, held: &[HeldObject]) -> Vec<HeldObject> {
         let is_forgotten = |held: &&HeldObject| {
             let id = held.id();
@@ -92,7 +92,7 @@ impl PlanSubscription {
         held.iter().filter(is_forgotten).cloned().collect()
     }
 
-    /// Wants to hear of these, too. With a kind that is gone its objects are, too.
+    /// Adds these objects to the subscription. If a kind is gone, its objects are gone, too.
     pub fn hold(&mut self, held: &[HeldObject], kinds: &BTreeMap<WrittenKind, Served>) {
         for held in held {
             let Some(Served::Yes { resource, .. }) = kinds.get(&(held.api_version.clone(), held.kind.clone())) else {
@@ -115,14 +115,14 @@ impl PlanSubscription {
         }
     }
 
-    /// How the API server addresses a kind that one of the watches is on.
+    /// How the API server addresses the kind of one of the watches.
     pub fn resource(&self, kind: &GroupKind) -> Option<ApiResource> {
         let mut scopes = self.scopes.iter();
         scopes.find(|scope| scope.is_on(kind)).map(ScopeId::resource)
     }
 
-    /// The right that a watch takes, with the value of the chart that grants it together with all else that the plan does
-    /// with such objects.
+    /// The permission that a watch needs, with the chart value that grants it together with everything else that the
+    /// plan does with such objects.
     pub fn right_to_watch(&self, scope: &ScopeId) -> String {
         let value = match (is_ours(scope), self.steered.contains(scope)) {
             (true, _) => "rbac.apply",
@@ -133,43 +133,44 @@ impl PlanSubscription {
     }
 }
 
-/// What a wave wants to hear of.
+/// What a wave subscribes to.
 #[derive(Debug, Default)]
 pub struct WaveSubscription {
     /// Its name.
     pub name: String,
-    /// In the order in which they start.
+    /// The items in the order in which they start.
     pub items: Vec<Item>,
-    /// Why it cannot be carried out, if it cannot.
+    /// Why the wave cannot be carried out, if so.
     pub problem: Option<String>,
 }
 
-/// One object, or one choice of objects, that must be ready.
+/// One object, or a selection of objects, that must be ready.
 #[derive(Clone, Debug)]
 pub struct Item {
     /// The member it is from.
     pub member: usize,
-    /// When, inside its member or its wave, it starts.
+    /// The stage of its member or its wave in which it starts.
     pub stage: Stage,
-    /// Which object, or objects.
+    /// The object or objects.
     pub subject: Subject,
     /// What is done with it.
     pub task: Task,
-    /// The watch that tells of it. None: its kind is not served (yet), or nobody can tell whether it is.
+    /// The watch that reports it. None: its kind is not served (yet), or it is not known whether it is.
     pub scope: Option<ScopeId>,
-    /// Why nobody can tell whether its kind is served.
+    /// Why it is not known whether its kind is served.
     pub unknown: Option<String>,
-    /// Whether an object of its kind that has no status is one that no controller has seen.
+    /// Whether objects of its kind have a status subresource. If so, an object without a status was not seen by any
+    /// controller.
     pub has_status: bool,
-    /// Whether a health check says what readiness means for it.
+    /// Whether a health check defines its readiness.
     pub checked: bool,
-    /// Of the same wave: the items about the same object. What is checked while it is still to be applied is not yet what
-    /// it should be.
+    /// The items of the same wave about the same object. While an object is still to be applied, a check of it does not
+    /// count, because it is not in the desired form yet.
     pub twins: Vec<usize>,
 }
 
 impl Item {
-    /// Whether it is not applied, and yet not only watched.
+    /// Whether it is not applied, but more than watched.
     pub fn is_steered(&self) -> bool {
         matches!(self.task, Task::Observe(Mode::Nudge | Mode::Gate))
     }
@@ -186,7 +187,7 @@ impl Item {
 }
 
 impl ObjectRef {
-    /// The object, whatever the version of its kind.
+    /// Identifies the object without the version of its kind.
     pub fn id(&self) -> ObjectId {
         let kind = GroupKind::written(&self.api_version, &self.kind);
         ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
@@ -194,7 +195,7 @@ impl ObjectRef {
 }
 
 impl HeldObject {
-    /// Exactly this object.
+    /// Identifies exactly this object.
     pub fn of(target: &Target) -> Self {
         Self {
             api_version: target.resource.api_version.clone(),
@@ -204,28 +205,28 @@ impl HeldObject {
         }
     }
 
-    /// The object, whatever the version of its kind.
+    /// Identifies the object without the version of its kind.
     pub fn id(&self) -> ObjectId {
         let kind = GroupKind::written(&self.api_version, &self.kind);
         ObjectId { kind, namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
 
-/// Which object, or objects.
+/// The object or objects of an item.
 #[derive(Clone, Debug)]
 pub enum Subject {
-    /// One.
+    /// One object.
     One(ObjectId),
-    /// All with certain labels.
+    /// All objects with certain labels.
     Selected(Selected),
 }
 
-/// A choice of objects by their labels.
+/// A selection of objects by their labels.
 #[derive(Clone, Debug)]
 pub struct Selected {
     /// Their kind.
     pub kind: GroupKind,
-    /// None: in all namespaces.
+    /// None: all namespaces.
     pub namespace: Option<String>,
     /// Their labels.
     pub selector: Selector,
@@ -246,19 +247,19 @@ impl fmt::Display for Subject {
 /// What is done with an item.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// Someone else makes it.
+    /// Someone else creates it.
     Observe(Mode),
     /// It is applied.
     Apply(Arc<Wanted>),
-    /// It is asked in CEL.
+    /// It is checked with CEL.
     Check(Arc<Check>),
 }
 
-/// An object to apply, ready to be compared with what is there.
+/// An object to apply, prepared for comparison with the existing one.
 pub struct Wanted {
     /// What to apply.
     pub apply: Apply,
-    /// What that would leave.
+    /// The intended result.
     pub comparison: Comparison,
     /// A digest of it.
     pub digest: u64,
@@ -271,11 +272,11 @@ impl fmt::Debug for Wanted {
     }
 }
 
-/// What the plan wants to hear of, given the kinds that the API server has.
+/// Resolves a parsed plan into a subscription, given the kinds that the API server has.
 ///
 /// # Guarantees
 ///
-/// Total: a kind that is not served leaves its items without a watch; an item that cannot be makes its wave a problem.
+/// Total: items of a kind that is not served have no watch; an invalid item gives its wave a problem.
 pub fn resolve(parsed: &ParsedPlan, served: &BTreeMap<WrittenKind, Served>, claimant: &Claimant) -> PlanSubscription {
     let uid = claimant.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default();
     let mut subscription = PlanSubscription { uid, revision: parsed.revision.clone(), ..PlanSubscription::default() };
@@ -316,9 +317,9 @@ pub fn resolve(parsed: &ParsedPlan, served: &BTreeMap<WrittenKind, Served>, clai
     subscription
 }
 
-/// An object that two waves apply would change hands at every look. It is the same object when it has the same place in
-/// the cluster, however it is written: a kind without namespaces may be written with one. `first` tells which wave
-/// applies which object.
+/// Refuses an object that two waves apply: its owner would change at every pass. It is the same object if it has the
+/// same place in the cluster, however it is written: a cluster-scoped kind may be written with a namespace. `first`
+/// records which wave applies which object.
 fn refuse_doubles(wave: &mut WaveSubscription, first: &mut HashMap<ObjectId, String>) {
     for item in &wave.items {
         let (Task::Apply(_), Subject::One(id)) = (&item.task, &item.subject) else { continue };
@@ -343,7 +344,7 @@ fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Resu
                 };
                 return Err(format!("{} {name} is in no namespace; {remedy}", item.kind));
             }
-            // A namespace on a kind that has none is what `kubectl` ignores, too.
+            // `kubectl`, too, ignores a namespace on a cluster-scoped kind.
             let namespace = namespace.clone().filter(|_| namespaced || !known);
             Subject::One(ObjectId { kind, namespace, name: name.clone() })
         }
@@ -357,7 +358,7 @@ fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Resu
         let task = match &item.task {
             ParsedTask::Observe(mode) => Task::Observe(*mode),
             ParsedTask::Check(check) => Task::Check(check.clone()),
-            // It cannot be applied before its kind is there, but it is known that it is wanted.
+            // The object cannot be applied before its kind exists, but it is known to be wanted.
             ParsedTask::Apply(object) => Task::Apply(wanted(unserved(item), object, claimant)?),
         };
         return Ok(Item {
@@ -401,7 +402,7 @@ fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Resu
     })
 }
 
-/// Finds out which items are about the same object.
+/// Finds the items that are about the same object.
 fn find_twins(items: &mut [Item]) {
     let mut about: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
     for (number, item) in items.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A whole operator: a `Notebook` in, one ConfigMap per page out, and a cover that comes last and goes last.
+//! A complete operator: a `Notebook` in, one ConfigMap per page out, and a cover that is written last and deleted last.
 #![allow(unreachable_pub, reason = "a program has no outside; the tests of this crate include the same module")]
 
 mod operator;

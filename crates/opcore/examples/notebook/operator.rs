@@ -38,12 +38,12 @@ pub struct NotebookSpec {
     /// How long each step of the teardown may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub teardown_seconds: Option<i32>,
-    /// What happens when its time is up.
+    /// What happens when the deadline has passed.
     #[serde(default)]
     pub on_expiry: OnExpiry,
 }
 
-/// What is known of a notebook.
+/// The observed state of a notebook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotebookStatus {
@@ -118,13 +118,13 @@ impl Operator for Notebooks {
         let steps = steps.map(|teardown| teardown.on_expiry(notebook.spec.on_expiry));
         let status = notebook.status.clone().unwrap_or_default();
         let (mut decision, progress) = finalizer::pass(notebook, status, steps, observed, now);
-        // One stage: a delete that is refused in one step must not hold up another.
+        // One stage: a refused delete in one step must not delay the others.
         decision.writes.together(progress.act.iter().flat_map(|step| of_step(step)).map(Write::delete));
         decision
     }
 }
 
-/// The pages, and the cover that lists them, or why they cannot be had.
+/// The pages, and the cover that lists them, or the reason why they cannot be built.
 fn pages(notebook: &Notebook) -> Result<(Vec<Write>, Write), String> {
     let pages = notebook.spec.pages.iter().map(|(page, text)| render(notebook, page, text));
     let cover = notebook.spec.pages.keys().cloned().collect::<Vec<_>>().join("\n");

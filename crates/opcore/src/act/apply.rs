@@ -1,4 +1,4 @@
-//! Server-side apply that asks first.
+//! Server-side apply with an ownership check before it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +15,7 @@ use crate::ownership::{self, Claimant, Ownership, OwnershipVerdict};
 use crate::writes::{Apply, Target};
 
 impl Actor<'_> {
-    /// Applies an object, judged anew as often as it changes under our hands, within reason.
+    /// Applies an object. If it changes in the meantime, it is judged again, up to a limit.
     pub(super) async fn apply(&self, apply: &Apply) -> Result<Outcome, Error> {
         if apply.object.metadata.name.as_deref().unwrap_or_default().is_empty() {
             return Err(Error::Bug(format!("a {} is to be applied without a name", apply.resource.kind)));
@@ -28,8 +28,8 @@ impl Actor<'_> {
         Err(Error::Stale(apply.id().to_string()))
     }
 
-    /// Judges and applies, onto the very version that was judged: not its successor of the same name, not one that
-    /// changed hands, and not one that a new leader has written since. None when it changed in between.
+    /// Judges and applies, onto the exact version that was judged: not onto a new object of the same name, not onto one
+    /// whose owner changed, and not onto one that a new leader has written since. None if it changed in between.
     async fn apply_as_judged(&self, apply: &Apply) -> Result<Option<Outcome>, Error> {
         let id = apply.id();
         let api = self.api(&apply.resource, apply.object.namespace().as_deref());
@@ -97,7 +97,7 @@ impl Actor<'_> {
         let params = PatchParams {
             field_manager: Some(self.claimant.operator.clone()),
             force,
-            // A field that the server does not know would be dropped without a word.
+            // The server would silently drop a field that it does not know.
             field_validation: Some(ValidationDirective::Strict),
             dry_run: false,
         };
@@ -131,7 +131,7 @@ impl Actor<'_> {
     }
 }
 
-/// The object with our marks on it, and without what only the server may set.
+/// The object with our marks, and without the fields that only the server may set.
 fn stamped(claimant: &Claimant, object: &DynamicObject) -> DynamicObject {
     let mut object = object.clone();
     let meta = &mut object.metadata;
@@ -150,8 +150,8 @@ fn stamped(claimant: &Claimant, object: &DynamicObject) -> DynamicObject {
     object
 }
 
-/// What an apply wants, made ready to be compared with what a watch brings: who knows that nothing is to be done need
-/// not ask.
+/// The intended result of an apply, prepared for comparison with objects from a watch: if they match, no request is
+/// needed.
 #[derive(Clone)]
 pub struct Comparison {
     desired: Value,
@@ -159,21 +159,21 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// What this apply, done for this claimant, would leave.
+    /// The result that this apply would have for this claimant.
     ///
     /// # Errors
     ///
-    /// When the object cannot be represented as JSON, which no Kubernetes object does.
+    /// When the object cannot be represented as JSON. Every Kubernetes object can.
     pub fn of(claimant: &Claimant, apply: &Apply) -> Result<Self, Error> {
         Ok(Self { desired: value(&stamped(claimant, &apply.object))?, manager: claimant.operator.clone() })
     }
 
-    /// Whether `live` is so already: then the apply would write nothing.
+    /// Whether `live` matches already, so that the apply would write nothing.
     pub fn holds(&self, live: &Value) -> bool {
         fields::is_applied(&self.desired, live, &self.manager)
     }
 
-    /// A digest of what is wanted, comparable within this process.
+    /// A digest of the intended result, comparable within this process.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.desired.hash(&mut hasher);
@@ -181,7 +181,7 @@ impl Comparison {
     }
 }
 
-/// Why a verdict forbids the write, in words with a remedy.
+/// Why a verdict forbids the write, as text with a remedy.
 fn refusal(id: &ObjectId, verdict: &OwnershipVerdict) -> Option<Refusal> {
     let (reason, remedy) = match verdict.ownership {
         Ownership::Ours | Ownership::Adoptable => return None,
@@ -194,14 +194,14 @@ fn refusal(id: &ObjectId, verdict: &OwnershipVerdict) -> Option<Refusal> {
     Some(Refusal { object: id.clone(), reason, message })
 }
 
-/// A field that we want to set and another manager has.
+/// A field that we want to set and another manager owns.
 #[derive(Debug)]
 pub(super) struct Conflict {
     field: String,
     manager: String,
 }
 
-/// The fields in conflict: a field that several managers have is several conflicts.
+/// The fields in conflict: a field that several managers own gives several conflicts.
 pub(super) fn conflicts(status: &Status) -> Vec<Conflict> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes

@@ -1,4 +1,4 @@
-//! Fields of an object that belongs to someone else and who leaves them to us.
+//! Setting fields that the owner of an object leaves to us.
 
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, TypeMeta};
 use kube::core::ResourceExt;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::writes::Target;
 
 impl Actor<'_> {
-    /// Applies the fields as our manager, unforced, onto the very object that was meant.
+    /// Applies the fields with our field manager, without force, onto exactly the object that was named.
     pub(super) async fn claim(&self, target: &Target, wanted: &Value) -> Result<Outcome, Error> {
         let id = target.id();
         let live = match self.find(target).await {

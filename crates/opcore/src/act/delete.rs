@@ -1,4 +1,4 @@
-//! Deletes that can hit only what was judged.
+//! Deletes that can affect only the object that was judged.
 
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::core::ResourceExt;
@@ -44,10 +44,10 @@ impl Actor<'_> {
                 ..DeleteParams::default()
             };
             match api.delete(&target.name, &params).await {
-                // The API server answers with the object while finalizers hold it, else with a status.
+                // The API server returns the object while finalizers hold it, and a status otherwise.
                 Ok(answer) => return Ok(if answer.is_left() { Outcome::Deleting } else { Outcome::Gone }),
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Outcome::Gone),
-                // It changed between the look and the delete: look again.
+                // The object changed between the read and the delete: read it again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return refused(&target.id(), error),
             }

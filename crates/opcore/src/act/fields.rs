@@ -1,16 +1,17 @@
 //! Whether applying an object would change anything, read from the live object alone.
 //!
 //! An apply changes nothing when our manager owns exactly the fields that we want and each has the value that we want.
-//! `managedFields` tells the first: a tree in which `f:name` is a field, `k:{…}` an element of a list with keys, and
-//! `v:…` an element of a set; an empty node is a leaf, or a value owned as a whole.
+//! `managedFields` says what our manager owns. It is a tree: `f:name` is a field, `k:{…}` an element of a list with
+//! keys, and `v:…` an element of a set. An empty node is a leaf, or a value that is owned as a whole.
 //!
-//! When in doubt the answer is "it would": the API server then finds that nothing changes, and only a call is wasted.
+//! When in doubt the result is "it would": the API server then finds that nothing changes, and only a request is
+//! wasted.
 
 use serde_json::{Map, Value};
 
 type Tree = Map<String, Value>;
 
-/// Whether `live` already is what applying `desired` as `manager` would make it.
+/// Whether `live` already is what applying `desired` as `manager` would produce.
 pub(super) fn is_applied(desired: &Value, live: &Value, manager: &str) -> bool {
     let Some(owned) = owned_by(live, manager) else { return false };
     let (Some(desired), Some(live)) = (desired.as_object(), live.as_object()) else { return false };
@@ -23,7 +24,8 @@ pub(super) fn is_applied(desired: &Value, live: &Value, manager: &str) -> bool {
     }) && owned.keys().filter_map(|key| key.strip_prefix("f:")).all(|key| desired.contains_key(key))
 }
 
-/// The fields that the manager owns by having applied them. Owned by update, or twice, is not what an apply would leave.
+/// The fields that the manager owns through an apply. Ownership through an update, or twice, is not what an apply
+/// leaves.
 fn owned_by<'a>(live: &'a Value, manager: &str) -> Option<&'a Tree> {
     let entries = live.pointer("/metadata/managedFields")?.as_array()?;
     let mut ours = entries.iter().filter(|entry| {
@@ -33,18 +35,18 @@ fn owned_by<'a>(live: &'a Value, manager: &str) -> Option<&'a Tree> {
     (entry["operation"] == "Apply").then(|| entry["fieldsV1"].as_object()).flatten()
 }
 
-/// Whether the manager has applied anything at all to the object.
+/// Whether the manager has applied anything to the object.
 pub(super) fn manages_any(live: &Value, manager: &str) -> bool {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     entries.into_iter().flatten().any(|entry| entry["manager"] == manager && entry["operation"] == "Apply")
 }
 
-/// These name the object and its schema; nobody owns them.
+/// These fields identify the object and its schema. No manager owns them.
 fn is_identity(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind")
 }
 
-/// Name, namespace, UID and version are in every object's metadata and owned by nobody.
+/// Name, namespace, UID and version are in every object's metadata, and no manager owns them.
 fn metadata_matches(desired: &Value, live: &Value, owned: Option<&Value>) -> bool {
     let nothing = Tree::new();
     let owned = owned.and_then(Value::as_object).unwrap_or(&nothing);
@@ -61,7 +63,7 @@ fn metadata_matches(desired: &Value, live: &Value, owned: Option<&Value>) -> boo
 fn matches(name: &str, desired: &Value, live: &Value, owned: &Value) -> bool {
     let Some(owned) = owned.as_object() else { return false };
     if owned.is_empty() {
-        // Owned as a whole: what is in it beyond what we want may be what we wanted before.
+        // The value is owned as a whole: if it contains more than we want, that may be what we wanted before.
         return desired == live || is_rewritten(name, desired, live);
     }
     match (desired, live) {
@@ -91,20 +93,20 @@ fn matches(name: &str, desired: &Value, live: &Value, owned: &Value) -> bool {
     }
 }
 
-/// The element of ours that a key such as `k:{"name":"web"}` or `v:"finalizer"` names. A part of the key that has a default
-/// may be missing in what we want (a port's protocol), as long as no other element could be meant.
+/// The element of ours that a key such as `k:{"name":"web"}` or `v:"finalizer"` identifies. A part of the key that has
+/// a default (a port's protocol) may be missing in what we want, as long as only one element matches.
 fn wanted<'a>(key: &str, desired: &'a [Value]) -> Option<&'a Value> {
     let mut meant = desired.iter().filter(|element| is_element(key, element, true));
     let (element, None) = (meant.next()?, meant.next()) else { return None };
     Some(element)
 }
 
-/// The element that a key names among those that are there.
+/// The element of the live list that a key identifies.
 fn there<'a>(key: &str, live: &'a [Value]) -> Option<&'a Value> {
     live.iter().find(|element| is_element(key, element, false))
 }
 
-/// Whether `element` is the one that a key names; `partly`, if it may lack parts of the key.
+/// Whether a key identifies `element`. With `partly`, the element may lack parts of the key.
 fn is_element(key: &str, element: &Value, partly: bool) -> bool {
     if let Some(keys) = key.strip_prefix("k:") {
         let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { return false };
@@ -119,7 +121,7 @@ fn is_element(key: &str, element: &Value, partly: bool) -> bool {
     }
 }
 
-/// Whether the elements of these keys stand in the same order in both lists: an apply would restore ours.
+/// Whether the elements of these keys are in the same order in both lists. If not, an apply would restore our order.
 fn in_order<'a>(desired: &[Value], live: &[Value], keys: impl Iterator<Item = &'a str>) -> bool {
     let place =
         |list: &[Value], key: &str, partly: bool| list.iter().position(|element| is_element(key, element, partly));
@@ -128,7 +130,7 @@ fn in_order<'a>(desired: &[Value], live: &[Value], keys: impl Iterator<Item = &'
     places.windows(2).all(|pair| pair[0].1 < pair[1].1)
 }
 
-/// Whether the API server writes `desired` as `live`, in a field that is owned as a whole: these get a default inside.
+/// Whether the API server stores `desired` as `live`, in a field that is owned as a whole: it fills in defaults there.
 fn is_rewritten(name: &str, desired: &Value, live: &Value) -> bool {
     let (field, default) = match name {
         "fieldRef" => ("apiVersion", "v1"),
@@ -140,17 +142,17 @@ fn is_rewritten(name: &str, desired: &Value, live: &Value) -> bool {
     Value::Object(filled) == *live
 }
 
-/// The fields whose values are quantities, in every kind of Kubernetes' own.
+/// Whether the values of a field are quantities, in every built-in kind of Kubernetes.
 fn is_of_quantities(name: &str) -> bool {
     matches!(name, "limits" | "requests" | "hard" | "capacity")
 }
 
-/// Whether two values are the same quantity: the API server writes `1000m` as `1`, and a number as a text.
+/// Whether two values are the same quantity: the API server stores `1000m` as `1`, and a number as a string.
 fn is_same_quantity(one: &Value, other: &Value) -> bool {
     one == other || quantity(one).is_some_and(|one| quantity(other) == Some(one))
 }
 
-/// A quantity in thousandths, where it has no more digits than that.
+/// A quantity in thousandths, unless it has more digits than that.
 fn quantity(value: &Value) -> Option<i128> {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -26,7 +26,7 @@ impl ReconciledObject {
         }
     }
 
-    /// The version that it has, as far as this process knows.
+    /// Its version, as far as this process knows.
     pub fn resource_version(&self) -> &str {
         &self.resource_version
     }
@@ -36,8 +36,9 @@ impl ReconciledObject {
         self.finalizers.is_empty()
     }
 
-    /// Changes the finalizers, on condition that the object is the very one that was read and nobody changed it since:
-    /// the list is replaced as a whole, and a finalizer that another added meanwhile must not get lost.
+    /// Changes the finalizers, on condition that the object is exactly the one that was read and that nothing has
+    /// changed it since: the list is replaced as a whole, and a finalizer that was added in the meantime must not get
+    /// lost.
     pub(super) async fn write(&mut self, actor: &Actor<'_>, write: &Write) -> Result<Outcome, Error> {
         let mut finalizers = self.finalizers.clone();
         match write {

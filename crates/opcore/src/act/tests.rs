@@ -30,15 +30,15 @@ fn map(object: Value) -> ConfigMap {
     serde_json::from_value(object).unwrap()
 }
 
-/// What is written for a plan: the queries and bodies.
+/// The requests that a plan sends: the queries and bodies.
 async fn written(writes: Writes, answers: Vec<(u16, Value)>) -> Vec<(String, Value)> {
     let (done, sent) = tried(writes, answers).await;
     done.unwrap();
     sent
 }
 
-/// Runs a plan against an API server that has only this object, and that answers the first writes as told. How it ended,
-/// and what was written.
+/// Runs a plan against an API server that has only this object and gives these responses to the first writes. Returns
+/// the result and the requests.
 async fn tried(writes: Writes, mut answers: Vec<(u16, Value)>) -> (Result<(), Error>, Vec<(String, Value)>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let (log, answers) = (sent.clone(), {
@@ -67,7 +67,7 @@ async fn tried(writes: Writes, mut answers: Vec<(u16, Value)>) -> (Result<(), Er
 
 #[tokio::test]
 async fn a_delete_names_the_uid_and_the_version_that_were_judged() {
-    // Not even the plan needs to name the version.
+    // Even a plan that names no version is fenced.
     let mut delete = Write::delete(&map(live()));
     if let Write::Delete(delete) = &mut delete {
         delete.resource_version = None;
@@ -105,7 +105,7 @@ async fn an_apply_names_the_uid_and_the_version_that_were_judged() {
         panic!("two writes")
     };
     assert!(!gently.contains("force=true") && by_force.contains("force=true"), "{gently} {by_force}");
-    // A field that the server does not know must not be dropped without a word.
+    // The server must not silently drop a field that it does not know.
     assert!(gently.contains("fieldValidation=Strict") && by_force.contains("fieldValidation=Strict"), "{gently}");
     assert_eq!((&first["metadata"]["uid"], &second["metadata"]["uid"]), (&json!("uid"), &json!("uid")));
     let version = |sent: &Value| sent["metadata"]["resourceVersion"].clone();

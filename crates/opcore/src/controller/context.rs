@@ -1,4 +1,4 @@
-//! What every part of an operator is given.
+//! What every part of an operator has access to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +18,15 @@ use crate::ownership::contract::Contract;
 use crate::ownership::{Claimant, InForce, in_force};
 use crate::reader::Reader;
 
-/// The bounds of a controller.
+/// The limits of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many objects are worked on at once. kube's own default is without bound.
+    /// How many objects are reconciled at once. kube's own default is unlimited.
     pub concurrency: usize,
     /// How long one reconcile may take.
     pub reconcile: Duration,
-    /// How long a watch lives before it is opened anew. A connection that died silently is noticed a few seconds after
-    /// that; kube's own default is five minutes.
+    /// How long a watch connection lives before it is reopened. A connection that died silently is noticed a few
+    /// seconds after that. kube's own default is five minutes.
     pub watch: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Default for Limits {
     }
 }
 
-/// What every part of an operator is given: a client, a name, the time. Cheap to clone.
+/// What every part of an operator has access to: a client, a name, the time. Cheap to clone.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -60,19 +60,19 @@ type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 pub struct Parts {
     /// The client.
     pub client: Client,
-    /// The operator's name: its field manager, too.
+    /// The operator's name, which is also its field manager.
     pub operator: String,
     /// The namespaces to watch; none means all.
     pub namespaces: Vec<String>,
-    /// The bounds.
+    /// The limits.
     pub limits: Limits,
     /// The metrics.
     pub metrics: Metrics,
     /// The probes.
     pub health: Health,
-    /// What is known of the ownership contract. [`InForce::NotAsked`]: it is read from the cluster.
+    /// What is known of the ownership contract. With [`InForce::NotAsked`] it is read from the cluster.
     pub contract: InForce,
-    /// Turns true when the process is asked to stop.
+    /// Becomes true when the process is asked to stop.
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -103,22 +103,22 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// When it cannot go on and the process should be started anew.
+    /// When it cannot continue and the process should be restarted.
     pub async fn controller<O: Operator>(&self, operator: O) -> Result<(), Error> {
         super::run(self.clone(), operator).await
     }
 
-    /// What can be read. Writes belong to [`crate::act`].
+    /// Read access. Only [`crate::act`] writes.
     pub fn reader(&self) -> Reader {
         Reader::new(self.0.client.clone())
     }
 
-    /// The client of the controller itself.
+    /// The controller's own client.
     pub(crate) fn client(&self) -> &Client {
         &self.0.client
     }
 
-    /// Whoever writes for this claimant, by the contract in force.
+    /// An actor that writes for this claimant, under the contract in force.
     ///
     /// # Errors
     ///
@@ -136,8 +136,8 @@ impl Context {
         self.0.contract.borrow().contract()
     }
 
-    /// Keeps what is known of the contract true, for ever, unless that was settled from the beginning. Of several callers,
-    /// one does.
+    /// Keeps what is known of the contract up to date, for ever, unless it was settled at the start. Of several
+    /// callers, only one does the work.
     pub fn follow_contract(&self) -> impl Future<Output = ()> + Send + use<> {
         let (context, is_first) = (self.clone(), !self.0.follows_contract.swap(true, Ordering::Relaxed));
         async move {
@@ -149,13 +149,13 @@ impl Context {
         }
     }
 
-    /// Resolves when it has been asked for the contract, whatever came of it.
+    /// Resolves when the contract has been asked for, whatever the result.
     pub async fn contract_asked(&self) {
         let mut contract = self.0.contract.subscribe();
         let _ = contract.wait_for(|contract| *contract != InForce::NotAsked).await;
     }
 
-    /// The operator's name: its field manager, and its mark on what it applies.
+    /// The operator's name: its field manager, and the mark on objects that it applies.
     pub fn operator(&self) -> &str {
         &self.0.operator
     }
@@ -165,7 +165,7 @@ impl Context {
         &self.0.namespaces
     }
 
-    /// The bounds.
+    /// The limits.
     pub fn limits(&self) -> Limits {
         self.0.limits
     }
@@ -194,7 +194,7 @@ impl Context {
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut stopping = self.0.stopping.clone();
         async move {
-            // A sender that is gone means that whoever would ask is gone.
+            // When the sender is gone, so is the code that would ask the process to stop.
             let _ = stopping.wait_for(|stopping| *stopping).await;
         }
     }

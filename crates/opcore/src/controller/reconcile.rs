@@ -1,4 +1,4 @@
-//! One object's way through the house: observe, decide, act, publish.
+//! The reconcile of one object: observe, decide, act, publish.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,30 +28,30 @@ use crate::writes::Write;
 
 /// How a pass over an object ended.
 enum Pass {
-    /// As decided; the status says what was refused, if anything was.
+    /// As decided. If a write was refused, the status says so.
     Done { next: Next, refused: bool },
-    /// A write failed; the status says so, if it has to.
+    /// A write failed. The status says so if it has to.
     Failed(Error),
     /// The object is no longer there.
     Gone,
 }
 
-/// After this many failures in a row a status that says nothing of them would mislead: about half a minute.
+/// After this many failures in a row, about half a minute, a status that does not mention them would mislead.
 const TELLING_FAILURES: u32 = 5;
 
-/// How often an object is decided on anew in one pass. One that claims what it was refused is a fault of the operator.
+/// How often an object is decided in one pass. An operator that keeps claiming what it was refused has a bug.
 const DECIDED_AT_MOST: usize = 8;
 
-/// An API server that has just started, and one that does not know a new token yet, forbid for a moment what they allow.
+/// An API server that has just started, or that does not know a new token yet, briefly forbids what it would allow.
 const TELLING_REFUSALS: u32 = 3;
 
-/// Reconciles one object. Answers when to look at it again, if no event comes before.
+/// Reconciles one object. Returns when to reconcile it again if no event comes before.
 pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Option<Instant> {
     let kind = Shared::<O>::kind();
     let started = Instant::now();
     shared.context.metrics().reconcile_started(&kind);
     let span = tracing::info_span!("reconcile", %kind, object = %key);
-    // Nothing that happens in there may keep the object from being looked at again.
+    // Whatever happens inside, the object must be reconciled again.
     let outcome = AssertUnwindSafe(outcome(shared, key)).catch_unwind().instrument(span).await;
     let (result, next) = outcome.unwrap_or_else(|panic| {
         let delay = shared.backoff().failed(key);
@@ -77,7 +77,7 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
         }
         Ok(Pass::Done { next, refused: true }) => {
             let retry = Instant::now() + shared.backoff().failed(key);
-            // What was decided to wait for still comes: a deadline does not wait for a backoff.
+            // The time that was decided on still applies: a deadline does not wait for a backoff.
             let next = next_reconcile(shared, key, next).map_or(retry, |next| next.min(retry));
             (ReconcileResult::Refused, Some(next))
         }
@@ -100,7 +100,7 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
     }
 }
 
-/// Counts and logs a failure, and answers how long the object is left alone after it.
+/// Counts and logs a failure, and returns how long the object is left alone after it.
 fn delay<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) -> Duration {
     let class = error.class();
     shared.context.metrics().error(&Shared::<O>::kind(), class);
@@ -119,7 +119,7 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     let conditions_before = object.status().map_or(&[][..], Conditions::conditions);
     show(shared, key, conditions_before);
     if finalizer::phase(object.as_ref(), O::FINALIZER) == Phase::Released {
-        // Others hold it still. There is nothing left to do, and nothing left to say.
+        // Only finalizers of others still hold it. There is nothing left to write and nothing left to publish.
         return Ok(Pass::Done { next: Next::OnEvent, refused: false });
     }
     let mut seen = operator.observe(&object, context).await?;
@@ -133,7 +133,7 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     let about = object.object_ref(&());
     let releases = writes.iter().any(|write| matches!(write, Write::RemoveFinalizer(_)));
     if releases {
-        // What is told of an object that goes is told before: nobody could do so after a crash.
+        // Events about an object that goes are emitted before it is released: after a crash no process could emit them.
         tell(context, &about, &notes).await;
     }
     let done = match context.actor(&claimant) {
@@ -156,14 +156,16 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     } else if let Some(failure) = done.failure.as_ref().filter(|failure| is_told(shared, key, failure)) {
         summary_of_failure(failure).write(&mut status, object.meta().generation, context.now());
     } else if refusal.is_some() || done.failure.is_some() {
-        // It may pass by itself. Until then the whole stands where it stood: what was decided of it counts on the write.
+        // The failure may pass by itself. Until then the conditions stay as they were: the new ones assume that the
+        // write succeeded.
         *status.conditions_mut() = conditions_before.to_vec();
         status.set_observed_generation(object.status().and_then(Conditions::observed_generation));
     }
-    // What was decided and then refused has turned to and fro; only what differs in the end is a transition.
+    // A condition that was decided and then reverted by a refusal has changed back and forth; only a difference in the
+    // end result is a transition.
     conditions::keep_times(conditions_before, status.conditions_mut());
-    // Once released, the object may be gone, and there is nothing left to say in it. A write that failed takes nothing from
-    // what was observed: whoever else waits for it is not to wait for that write.
+    // Once released, the object may be gone, so there is nothing left to publish in it. A failed write does not
+    // invalidate what was observed: other objects that wait for this status must not wait for that write.
     if !done.released
         && let Err(error) = publish(shared, &object, &status, root.resource_version()).await
     {
@@ -175,7 +177,7 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     Ok(done.failure.map_or(Pass::Done { next, refused }, Pass::Failed))
 }
 
-/// Decides, and anew as long as what is claimed is not to be had.
+/// Decides, and repeats the decision as long as a claim is not granted.
 async fn decided<O: Operator>(
     shared: &Shared<O>,
     object: &O::Object,
@@ -197,7 +199,7 @@ async fn decided<O: Operator>(
     Err(Error::Bug(format!("{DECIDED_AT_MOST} decisions in a row claimed what was not to be had")))
 }
 
-/// Tells what has become of an object, once it is published: the change of `Ready`, and what was noted beside it.
+/// Emits Events about an object once its status is published: the change of `Ready`, and the notes of the decision.
 async fn told<O: Operator>(
     shared: &Shared<O>,
     about: &ObjectReference,
@@ -205,14 +207,14 @@ async fn told<O: Operator>(
     status: &<O::Object as HasStatus>::Status,
     notes: &[Note],
 ) {
-    // What a note tells of a part needs not be told of the whole.
+    // When a note about a part has the same reason, the Event about the object itself is left out.
     let is_noted = |transition: &Note| notes.iter().any(|note| note.reason == transition.reason);
     let transition = events::of_transition(before, status.conditions()).filter(|note| !is_noted(note));
     tell(&shared.context, about, transition.as_slice()).await;
     tell(&shared.context, about, notes).await;
 }
 
-/// Tells Events, and logs those that someone should have a look at: an Event is kept for an hour.
+/// Emits Events, and logs those that someone should look at, because the cluster keeps an Event for an hour only.
 async fn tell(context: &Context, about: &ObjectReference, notes: &[Note]) {
     for note in notes {
         if note.warning {
@@ -222,7 +224,8 @@ async fn tell(context: &Context, about: &ObjectReference, notes: &[Note]) {
     }
 }
 
-/// The object as this process knows it, or as it is, where this process wrote something that has not yet come back.
+/// The object from the cache, or from the API server if this process wrote something that the watch has not yet
+/// returned.
 async fn current<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Option<Arc<O::Object>>, Error> {
     let Some(cached) = shared.cache.get(key) else {
         forget(shared, key);
@@ -240,12 +243,13 @@ async fn current<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Option<Ar
     if !behind {
         return Ok(Some(cached));
     }
-    // Gone, or unreadable by now: either way the watch will say so, and until then nothing is decided on the old one.
+    // Gone, or no longer readable: either way the watch will report it, and until then nothing is decided on the old
+    // object.
     let Some(object) = api(shared, key).get_opt(&key.name).await? else { return Ok(None) };
     Ok(watch::parse(object).ok().map(Arc::new))
 }
 
-/// Whether a failure that has just happened is to be put into the status: some pass by themselves.
+/// Whether a failure that has just happened is reported in the status: some pass by themselves.
 fn is_told<O: Operator>(shared: &Shared<O>, key: &Key, failure: &Error) -> bool {
     let telling = match failure.class() {
         Class::Invalid | Class::Bug => 1,
@@ -255,7 +259,7 @@ fn is_told<O: Operator>(shared: &Shared<O>, key: &Key, failure: &Error) -> bool 
     shared.backoff().failures(key) + 1 >= telling
 }
 
-/// Whether a write that was refused is to be put into the status: what is forbidden may be so for a moment only.
+/// Whether a refused write is reported in the status: a write may be forbidden for a moment only.
 fn is_refusal_told<O: Operator>(shared: &Shared<O>, key: &Key, refusal: &Refusal) -> bool {
     refusal.reason != RefusalReason::Forbidden || shared.backoff().failures(key) + 1 >= TELLING_REFUSALS
 }
@@ -269,8 +273,8 @@ fn summary_of_failure(failure: &Error) -> Summary {
     }
 }
 
-/// Puts a failure into the status, where it can be put: someone may have to act, and a status that still says `Ready`
-/// would keep them from it.
+/// Reports a failure in the status, if that can be written: someone may have to act, and a status that still says
+/// `Ready` would keep them from it.
 async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) {
     let Ok(Some(object)) = current(shared, key).await else { return };
     let mut status = object.status().cloned().unwrap_or_default();
@@ -295,7 +299,7 @@ fn summary_of(refusal: &Refusal, remedy: Option<&str>) -> Summary {
     }
 }
 
-/// Writes the status, if it differs, onto the version that was decided on.
+/// Writes the status onto the version that was decided on, if it differs.
 async fn publish<O: Operator>(
     shared: &Shared<O>,
     object: &O::Object,
@@ -330,7 +334,7 @@ async fn publish<O: Operator>(
     }
 }
 
-/// The merge patch that turns one value into the other.
+/// The merge patch that turns the old value into the new one.
 fn difference(old: &Value, new: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
     let removed = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
@@ -351,7 +355,7 @@ fn show<O: Operator>(shared: &Shared<O>, key: &Key, conditions: &[Condition]) {
     shared.context.metrics().conditions(&Shared::<O>::kind(), namespace, &key.name, conditions);
 }
 
-/// The watch says that the object is gone.
+/// Called when the watch reports that the object is gone.
 fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
     shared.written().remove(key);
     shared.operator.forget(key);
@@ -359,7 +363,8 @@ fn forget<O: Operator>(shared: &Shared<O>, key: &Key) {
     shared.context.metrics().forget(&Shared::<O>::kind(), key.namespace.as_deref().unwrap_or_default(), &key.name);
 }
 
-/// For the object itself. Answers are read as the watch reads: what is too deep for kube is no failure.
+/// The API for the object itself. Responses are parsed as the watch parses them: an object nested too deeply for kube
+/// is not an error.
 fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<watch::Object> {
     let (client, resource) = (shared.context.client().clone(), ApiResource::erase::<O::Object>(&()));
     match key.namespace.as_deref().filter(|_| !is_cluster_scoped::<O::Object>()) {
@@ -368,11 +373,11 @@ fn api<O: Operator>(shared: &Shared<O>, key: &Key) -> Api<watch::Object> {
     }
 }
 
-/// How long a decision that keeps wanting to be asked at once is left alone.
+/// How long an object waits when its decision keeps asking to be reconciled at once.
 const OVERDUE_PAUSE: Duration = Duration::from_secs(1);
 
-/// When to look again. A moment that has passed is now, once; a decision that names one again and again would otherwise
-/// keep a worker, and the API server, busy without end.
+/// When to reconcile again. A time in the past means now, but only once: a decision that names one again and again
+/// would otherwise keep a worker, and the API server, busy without end.
 fn next_reconcile<O: Operator>(shared: &Shared<O>, key: &Key, next: Next) -> Option<Instant> {
     let now = shared.context.now();
     let is_past = matches!(next, Next::At(at) if at <= now);
@@ -385,7 +390,7 @@ fn next_reconcile<O: Operator>(shared: &Shared<O>, key: &Key, next: Next) -> Opt
     until(next, now)
 }
 
-/// A moment of the calendar, on the clock that timers use. The past is now.
+/// Converts a calendar time to the clock that timers use. A time in the past becomes now.
 fn until(next: Next, now: Timestamp) -> Option<Instant> {
     let Next::At(at) = next else { return None };
     let wait = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);

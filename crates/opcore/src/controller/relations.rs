@@ -1,18 +1,19 @@
-//! Which objects of an operator concern each other, and which they name: kept up to date as they come, change and go.
+//! Which objects of an operator concern each other, and what they name, kept up to date as objects come, change and go.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::queue::Key;
 
-/// What an object is called, and what it names. A change of an object wakes those that name it; a change of what it names,
-/// those that it names now or named before.
+/// The names under which an object is known, and the names that it refers to. When an object changes, the objects that
+/// refer to it are woken. When its own references change, the objects that it refers to now or referred to before are
+/// woken.
 ///
-/// The words are the operator's own, for example `workspace/shop/network`; they need mean something to it alone.
+/// The names are the operator's own, for example `workspace/shop/network`. Only the operator needs to understand them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relations {
-    /// What it is called.
+    /// The names under which it is known.
     pub is: BTreeSet<String>,
-    /// What it names.
+    /// The names that it refers to.
     pub names: BTreeSet<String>,
 }
 
@@ -25,10 +26,11 @@ pub(crate) struct Related {
 }
 
 impl Related {
-    /// An object is there, in this form. Answers whom that concerns, itself not among them.
+    /// Records an object in its current form. Returns the other objects that this concerns.
     pub(crate) fn put(&mut self, key: &Key, now: Relations) -> BTreeSet<Key> {
         let before = self.of.get(key).cloned().unwrap_or_default();
-        // Whom it names is concerned only by that; whoever names it, by whatever becomes of it.
+        // The objects that it names are concerned only by a change of its names; the objects that name it, by any
+        // change.
         let mut concerned = self.naming_any(&before);
         if before != now {
             concerned.extend(self.concerned(&before));
@@ -46,7 +48,7 @@ impl Related {
         concerned
     }
 
-    /// An object is gone. Answers whom that concerns.
+    /// Removes an object that is gone. Returns the objects that this concerns.
     pub(crate) fn remove(&mut self, key: &Key) -> BTreeSet<Key> {
         let Some(before) = self.of.remove(key) else { return BTreeSet::new() };
         let mut concerned = self.concerned(&before);
@@ -55,7 +57,7 @@ impl Related {
         concerned
     }
 
-    /// The objects that name this.
+    /// The objects that refer to this name.
     pub(crate) fn naming(&self, word: &str) -> BTreeSet<Key> {
         self.naming.get(word).cloned().unwrap_or_default()
     }
@@ -111,7 +113,7 @@ mod tests {
         assert_eq!(related.put(&key("bank"), relations(&["bank"], &["network"])), keys(&["network"]));
         assert_eq!(related.put(&key("network"), relations(&["network"], &[])), keys(&["bank", "shop"]));
         assert_eq!(related.put(&key("shop"), relations(&["shop"], &["network"])), keys(&[]), "it names what it named");
-        // Who lets go of it may be what it waited for.
+        // An object that stops naming "network" may be what "network" waited for.
         assert_eq!(related.put(&key("shop"), relations(&["shop"], &[])), keys(&["network"]));
         assert_eq!(related.put(&key("network"), relations(&["network"], &[])), keys(&["bank"]));
         assert_eq!(related.remove(&key("network")), keys(&["bank"]));

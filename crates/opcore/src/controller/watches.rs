@@ -22,7 +22,7 @@ use crate::operator::{Note, Operator, Reconciled};
 use crate::queue::Key;
 use crate::watch::{self, Change, Concerns, Scope};
 
-/// The watches of an operator, beside the one on its own kind.
+/// The watches of an operator, in addition to the one on its own kind.
 pub struct Watches<K> {
     context: Context,
     wakes: Wakes,
@@ -30,7 +30,7 @@ pub struct Watches<K> {
     related: Relating<K>,
 }
 
-/// What objects of a kind are to each other, and how that is read from one.
+/// How objects of a kind relate to each other, and how that is read from an object.
 pub(super) struct Relating<K> {
     read: Arc<OnceLock<Box<Read<K>>>>,
     known: Arc<Mutex<Related>>,
@@ -51,10 +51,10 @@ impl<K> Default for Relating<K> {
 }
 
 impl<K: Reconciled> Relating<K> {
-    /// An object is there, in this form. Returns whom that concerns.
+    /// Records an object in its current form. Returns the objects that this concerns.
     fn put(&self, key: &Key, object: &K) -> BTreeSet<Key> {
         let Some(read) = self.read.get() else { return BTreeSet::new() };
-        // One odd object must not end the watch on all the others.
+        // One malformed object must not end the watch on all the others.
         let relations = std::panic::catch_unwind(AssertUnwindSafe(|| read(object))).unwrap_or_else(|_| {
             tracing::error!(object = %key, "a fault in this program: what it names cannot be told");
             Relations::default()
@@ -87,7 +87,7 @@ impl<K: Reconciled> Watches<K> {
         })
     }
 
-    /// Wakes objects when something that concerns them changes or goes; `whom` tells which, from its metadata.
+    /// Wakes objects when something that concerns them changes or goes; `whom` returns their keys from its metadata.
     pub fn concerns<C>(
         &mut self,
         labels: Option<&str>,
@@ -107,16 +107,17 @@ impl<K: Reconciled> Watches<K> {
         self
     }
 
-    /// Says what objects are called and what they name: a change of one wakes those that name it, and those that it names
-    /// or named. Other kinds that they name are said by [`Watches::named`].
+    /// Declares the names under which objects are known and the names that they refer to. A change of an object wakes
+    /// the objects that refer to it, and those that it refers to now or referred to before. For objects of another
+    /// kind, use [`Watches::named`].
     pub fn relate(&mut self, read: impl Fn(&K) -> Relations + Send + Sync + 'static) -> &mut Self {
-        // Said twice, the first counts.
+        // If this is called twice, the first call counts.
         let _ = self.related.read.set(Box::new(read));
         self
     }
 
-    /// Wakes objects when something of another kind that they name changes or goes: `word` tells what it is called in
-    /// [`Watches::relate`], from its namespace and name.
+    /// Wakes objects when something of another kind that they refer to changes or goes; `word` returns its name, as
+    /// used in [`Watches::relate`], from its namespace and name.
     pub fn named<C>(&mut self, word: impl Fn(&Key) -> String + Send + Sync + 'static) -> &mut Self
     where
         C: Resource<DynamicType = (), Scope: 'static>,
@@ -125,13 +126,13 @@ impl<K: Reconciled> Watches<K> {
         self.concerns::<C>(None, move |object| naming(&word(&Key::of(object))))
     }
 
-    /// Which objects name something, by what it is called in [`Watches::relate`]: for [`Watches::concerns`].
+    /// Returns the objects that refer to a name of [`Watches::relate`], for use in [`Watches::concerns`].
     pub fn naming(&self) -> impl Fn(&str) -> Vec<Key> + Send + Sync + 'static {
         let known = self.related.known.clone();
         move |word| crate::lock(&known).naming(word).into_iter().collect()
     }
 
-    /// A handle by which the operator itself can have an object looked at, from a watch of its own.
+    /// A handle with which the operator itself can trigger a reconcile, from a watch of its own.
     pub fn wakes(&self) -> Wakes {
         self.wakes.clone()
     }
@@ -148,7 +149,7 @@ async fn follow(
     while let Some(change) = changes.next().await {
         let wake = match change {
             Change::Seen(object) => {
-                // One odd object must not end the watch on all the others.
+                // One malformed object must not end the watch on all the others.
                 let whom = std::panic::catch_unwind(AssertUnwindSafe(|| whom(&object))).unwrap_or_else(|_| {
                     tracing::error!(object = %Key::of(&object), "a fault in this program: whom it concerns cannot be told");
                     Vec::new()
@@ -167,7 +168,7 @@ async fn follow(
     }
 }
 
-/// Starts the operator's watches and the one on its own kind. They end with the set.
+/// Starts the operator's watches and the one on its own kind. They end when the set is dropped.
 pub(super) fn start<O: Operator>(shared: &Arc<Shared<O>>) -> JoinSet<()> {
     let mut watches = Watches {
         context: shared.context.clone(),
@@ -189,14 +190,14 @@ pub(super) fn start<O: Operator>(shared: &Arc<Shared<O>>) -> JoinSet<()> {
     tasks
 }
 
-/// Events about unreadable objects that may wait to be told. Not awaited where they arise: the watch goes on with the
-/// others.
+/// How many Events about unreadable objects may wait to be emitted. The watch does not wait for them, so that it can go
+/// on with other objects.
 const UNTOLD: usize = 64;
 
-/// Something to tell about an object.
+/// An Event to emit, and the object that it is about.
 type Telling = (ObjectReference, Note);
 
-/// Tells what it is given, one after another.
+/// Emits Events, one after another.
 async fn tell(context: Context, mut tellings: mpsc::Receiver<Telling>) {
     while let Some((about, note)) = tellings.recv().await {
         context.events().tell(&about, &note).await;
@@ -204,7 +205,7 @@ async fn tell(context: Context, mut tellings: mpsc::Receiver<Telling>) {
 }
 
 async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events: mpsc::Sender<Telling>) {
-    // The unreadable objects, as they were told of: a list brings all of them anew.
+    // The unreadable objects that have had an Event: a list returns all of them again.
     let mut told: HashMap<Key, ObjectReference> = HashMap::new();
     let first = shared.context.health().expect(&scope.words());
     let changes = watch::lean_objects(shared.context.client(), &scope, shared.context.metrics());
@@ -218,7 +219,8 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
                 match watch::parse::<O::Object>(object) {
                     Ok(object) => {
                         let known = shared.cache.get(&key);
-                        // Whoever fails has an next_reconcile; to be told of its own words again is no reason to come early.
+                        // A failing object already has its next reconcile; the watch event from its own status update
+                        // is no reason to come early.
                         let own_words = shared.backoff().failures(&key) > 0
                             && known.is_some_and(|known| differ_in_summary_only(known.as_ref(), &object));
                         told.remove(&key);
@@ -253,7 +255,7 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
     }
 }
 
-/// Whether two versions of an object say the same, but for how its reconcile fares.
+/// Whether two versions of an object differ at most in their summary conditions.
 fn differ_in_summary_only<K: serde::Serialize>(one: &K, other: &K) -> bool {
     let without_summary = |object: &K| {
         let mut object = serde_json::to_value(object).ok()?;
@@ -266,13 +268,13 @@ fn differ_in_summary_only<K: serde::Serialize>(one: &K, other: &K) -> bool {
         }
         Some(object)
     };
-    // What is not ours to serialize may panic; the watch must not.
+    // Serializing a foreign type may panic; the watch must not.
     let same = || without_summary(one).is_some_and(|one| Some(one) == without_summary(other));
     std::panic::catch_unwind(AssertUnwindSafe(same)).unwrap_or(false)
 }
 
-/// An object whose fields do not fit the type, or are nested too deep: an old version, or a CRD without a schema. It is
-/// left alone.
+/// The Event for an object whose fields do not fit the type, or are nested too deeply: an old version, or a CRD without
+/// a schema. The object is left alone.
 fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, reason: &str, going: bool) -> Note {
     let held = if going { " Until then it is not deleted: a finalizer of this operator may hold it." } else { "" };
     let message =
@@ -294,7 +296,8 @@ fn reference(resource: &ApiResource, object: &impl Resource) -> ObjectReference 
     }
 }
 
-/// One scope per watched namespace; one for all where the kind has none, or none was chosen.
+/// One scope per watched namespace; a single one for all namespaces if the kind is cluster-scoped or no namespace was
+/// chosen.
 fn scopes(context: &Context, resource: &ApiResource, cluster: bool, labels: Option<&str>) -> Vec<Scope> {
     let scope = |namespace: Option<&String>| Scope {
         resource: resource.clone(),

@@ -1,6 +1,6 @@
-//! Values, cut out of what errors say: they may be secrets, and words end up in logs, Events and statuses.
+//! Removes values from error messages: they may be secrets, and messages end up in logs, Events and statuses.
 
-/// An error of serde without the text, the numbers and the variants that it quotes. Names of fields stay.
+/// The message of a serde error without the strings, numbers and variants that it quotes. Field names stay.
 pub(crate) fn of_serde(words: &str) -> String {
     let mut rest = words;
     let mut said = String::new();
@@ -21,7 +21,7 @@ pub(crate) fn of_serde(words: &str) -> String {
     said + rest
 }
 
-/// What the API server finds wrong with a field, without the field's value.
+/// What the API server says is wrong with a field, without the field's value.
 pub(crate) fn of_cause(message: &str) -> String {
     // Invalid value: core.PodTemplateSpec{…}: field is immutable
     // Unsupported value: "Sometimes": supported values: "Always", "Never"
@@ -31,7 +31,7 @@ pub(crate) fn of_cause(message: &str) -> String {
     let Some((kind, rest)) = valued else { return message.to_owned() };
     let why = match kind {
         _ if rest.starts_with('"') => split_quoted(rest).1.strip_prefix(": "),
-        // These say no more than the value.
+        // These contain nothing but the value.
         "Duplicate value" | "Not found" => None,
         "Unsupported value" => rest.rfind("supported values: ").map(|at| &rest[at..]),
         _ => rest.rsplit_once(": ").map(|(_, why)| why),
@@ -51,7 +51,7 @@ pub(crate) fn of_message(message: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A quoted beginning, quotes included, and what comes after it. Without a closing quote all of it is quoted.
+/// Splits off a quoted beginning, quotes included, from the rest. Without a closing quote, everything counts as quoted.
 fn split_quoted(text: &str) -> (&str, &str) {
     let quote = text.chars().next();
     let mut escaped = false;

@@ -1,4 +1,5 @@
-//! The laws of teardowns, under random graphs, worlds, clocks, policies, and a crash between any two writes.
+//! The properties of teardowns, tested with random graphs, worlds, clocks and policies, and a crash between any two
+//! writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,13 +9,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What exists outside the operator's memory: the object, and what each step has to take down.
+/// The state outside the operator's memory: the object, and what each step has to take down.
 #[derive(Clone, Debug)]
 struct World {
     /// The published status of the object, and its version.
     record: Option<TeardownRecord>,
     finalizer: bool,
-    /// Per step: the UIDs of the things it has to take down, and how many passes each still takes once deleted.
+    /// Per step: the UIDs of the things to take down, and how many passes each still takes once it is deleted.
     things: BTreeMap<String, Vec<Thing>>,
     now: Timestamp,
 }
@@ -23,11 +24,11 @@ struct World {
 struct Thing {
     uid: u32,
     deleting: bool,
-    /// Passes until it is gone, once it was deleted; none means never.
+    /// The number of passes until it is gone, once it is deleted; none means never.
     takes: Option<u8>,
 }
 
-/// One write of a pass: what a crash can separate.
+/// One write of a pass. A crash can separate it from the others.
 #[derive(Clone, Debug)]
 enum Written {
     Delete(String, u32),
@@ -35,7 +36,7 @@ enum Written {
     Release,
 }
 
-/// One pass of an operator that remembers nothing: what it would write, in order.
+/// One pass of an operator that has no memory. Returns its writes, in order.
 fn decide(teardown: &Teardown, world: &World, force: &Force) -> Vec<Written> {
     let see = |step: &str| match world.things.get(step).map(Vec::as_slice) {
         None | Some([]) => StepStatus::Done,
@@ -59,7 +60,7 @@ fn decide(teardown: &Teardown, world: &World, force: &Force) -> Vec<Written> {
 }
 
 impl World {
-    /// Does one write, checking the laws that hold at every moment.
+    /// Does one write, and checks the properties that hold at every moment.
     fn commit(&mut self, steps: &BTreeMap<String, Vec<String>>, write: Written) -> Result<(), TestCaseError> {
         match write {
             Written::Delete(step, uid) => {
@@ -97,7 +98,7 @@ impl World {
         Ok(())
     }
 
-    /// Time passes, and what was deleted goes.
+    /// Time passes, and deleted things go.
     fn tick(&mut self, seconds: u8) {
         self.now += SignedDuration::from_secs(seconds.into());
         for things in self.things.values_mut() {
@@ -115,7 +116,7 @@ struct Case {
     things: Vec<Vec<Option<u8>>>,
     whole: Option<u8>,
     policy: OnExpiry,
-    /// Per pass: how long it takes, after how many of its writes the process crashes, and what someone asks to give up.
+    /// Per pass: how long it takes, after how many of its writes the process crashes, and what a user asks to give up.
     passes: Vec<(u8, Option<u8>, Force)>,
 }
 
@@ -174,8 +175,8 @@ impl Case {
         self.steps.iter().enumerate().map(|(n, (before, ..))| (name(n), after(before))).collect()
     }
 
-    /// Whether a step may run for ever: something of its own is stuck and it is not to be given up in time, or a person is
-    /// asked for before it could act.
+    /// Whether a step may run for ever: one of its own things is stuck and no deadline gives it up, or it waits for a
+    /// person before it could act.
     fn may_last(&self, world: &World, record: &StepRecord) -> bool {
         let steps = self.steps.iter().enumerate().find(|(n, _)| name(*n) == record.name);
         let Some((_, (_, within, policy))) = steps else { return false };
@@ -202,7 +203,8 @@ impl Case {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// The law: released only when every step is Done, or given up with a record of what leaked; in order; whatever crashes.
+    /// The property: an object is released only when every step is Done, or given up with a record of what leaked; in
+    /// order; whatever crashes.
     #[test]
     fn a_finalizer_is_released_only_when_every_step_is_over_whatever_crashes(case in case()) {
         let (teardown, edges, mut world) = (case.teardown(), case.edges(), case.world());
@@ -217,7 +219,7 @@ proptest! {
             }
             world.tick(*seconds);
         }
-        // Without more crashes it comes to an end, unless something is stuck that no policy may give up.
+        // Without more crashes the teardown ends, unless something is stuck that no policy may give up.
         for _ in 0..200 {
             if !world.finalizer {
                 return Ok(());
@@ -233,7 +235,7 @@ proptest! {
         for step in running {
             prop_assert!(case.may_last(&world, step), "{} never ends: {:#?}", step.name, world);
         }
-        // And whatever is stuck, a person can end it.
+        // A person can end it even if something is stuck.
         for _ in 0..case.steps.len() + 2 {
             for write in decide(&teardown, &world, &Force::All) {
                 if world.finalizer {
@@ -244,7 +246,8 @@ proptest! {
         prop_assert!(!world.finalizer, "even by force it never ends: {:#?}", world);
     }
 
-    /// Deciding twice on the same world gives the same, and publishing what was decided changes nothing more by itself.
+    /// Deciding twice on the same state gives the same result, and publishing the decision changes nothing more by
+    /// itself.
     #[test]
     fn deciding_is_repeatable_and_settles(case in case()) {
         let (teardown, edges, mut world) = (case.teardown(), case.edges(), case.world());

@@ -1,4 +1,4 @@
-//! An object's way through the state machine: the same for every operator.
+//! How an object passes through the state machine: the same for every operator.
 
 use jiff::Timestamp;
 use kube::core::object::HasStatus;
@@ -8,10 +8,11 @@ use crate::conditions::{Conditions, Summary, whole_milliseconds};
 use crate::operator::{Decision, Reconciled};
 use crate::writes::Write;
 
-/// What is decided for an object on its way through the state machine: nothing is written for it before its finalizer is
-/// there, and the finalizer goes when nothing is left. None: it is on its way out, and is held by others only.
+/// Decides for an object according to its phase in the state machine: nothing is written for it before it has its
+/// finalizer, and the finalizer is removed when nothing is left. None: it is being deleted, and only finalizers of
+/// others hold it.
 ///
-/// `active` decides for an object that is to be kept as its spec asks, `terminating` for one that is being deleted.
+/// `active` decides for an object that is not being deleted, `terminating` for one that is.
 pub fn decide<K: Reconciled, C>(
     object: &K,
     finalizer: &str,
@@ -23,7 +24,8 @@ pub fn decide<K: Reconciled, C>(
     match super::phase(object, finalizer) {
         Phase::Active { guarded } => {
             let mut decision = active(now);
-            // What nothing is written for needs nothing taken down, and can be deleted while this operator is away.
+            // An object for which nothing is written needs no teardown, and can be deleted while this operator is not
+            // running.
             if !guarded && !decision.writes.is_empty() {
                 decision.writes.first(Write::AddFinalizer(finalizer.to_owned()));
             }
@@ -40,11 +42,11 @@ pub fn decide<K: Reconciled, C>(
     }
 }
 
-/// A status that records how far a teardown is.
+/// A status that records the progress of a teardown.
 pub trait TakenDown: Conditions {
-    /// How far it was published to be.
+    /// The published progress.
     fn teardown(&self) -> Option<&TeardownRecord>;
-    /// Records how far it is.
+    /// Records the progress.
     fn set_teardown(&mut self, record: TeardownRecord);
 }
 
@@ -63,15 +65,15 @@ macro_rules! impl_taken_down {
     };
 }
 
-/// Takes the teardown of an object one pass further: advances its steps, records and tells how far they are, and releases
-/// the object when all are over. What is to be written for the steps that act is the operator's to add, as is whatever
-/// else its status says.
+/// Takes the teardown of an object one pass further: advances its steps, records and reports their progress, and
+/// releases the object when all are over. The operator adds the writes for the steps that act, and everything else in
+/// its status.
 ///
-/// `status` is what is to be published; what was published before is read from the object.
+/// `status` is the status to publish. The status that was published before is read from the object.
 ///
 /// # Guarantees
 ///
-/// Those of [`Teardown::advance`]. A graph that is none is told in the status, and nothing is released.
+/// Those of [`Teardown::advance`]. An invalid graph is reported in the status, and nothing is released.
 pub fn pass<K, C>(
     object: &K,
     status: K::Status,

@@ -13,23 +13,23 @@ use crate::conditions::whole_milliseconds;
 use crate::graph;
 use crate::operator::Note;
 
-/// What an operator sees of one step.
+/// The state of one step, as an operator observes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepStatus {
     /// What the step stands for is gone.
     Done,
-    /// Not yet; it will go on by itself, or after this pass's writes.
+    /// Not yet. It will proceed by itself, or after the writes of this pass.
     Pending {
-        /// What is waited for, as a sentence.
+        /// What the step waits for, as a sentence.
         reason: String,
-        /// When to look again, if no watch would tell.
+        /// When to check again, if no watch reports a change.
         retry: Option<Timestamp>,
     },
-    /// Something of someone else's is in the way.
+    /// Objects of another owner are in the way.
     Blocked {
-        /// The objects in the way, named as a person would look them up.
+        /// The objects in the way, named so that a person can look them up.
         by: Vec<String>,
-        /// When to look again, if no watch would tell.
+        /// When to check again, if no watch reports a change.
         retry: Option<Timestamp>,
     },
 }
@@ -56,7 +56,7 @@ pub enum OnExpiry {
     Manual,
 }
 
-/// Steps that someone asked to give up.
+/// The steps that a user asked to give up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Force {
     /// None.
@@ -78,7 +78,7 @@ impl Force {
     }
 }
 
-/// One step of a [`Teardown`]: made by [`step`].
+/// One step of a [`Teardown`], created by [`step`].
 #[derive(Clone, Debug)]
 pub struct Step {
     name: String,
@@ -107,12 +107,12 @@ impl Step {
         self
     }
 
-    /// Whether all that it comes after is over.
+    /// Whether all steps before this one are over.
     fn may_begin(&self, record: &TeardownRecord) -> bool {
         self.after.iter().all(|name| record.step(name).is_some_and(|before| before.phase.is_over()))
     }
 
-    /// What happens when its time is up, if not what the whole graph says.
+    /// What happens when its deadline has passed. Overrides the setting of the graph.
     #[must_use]
     pub fn on_expiry(mut self, policy: OnExpiry) -> Self {
         self.on_expiry = Some(policy);
@@ -123,15 +123,15 @@ impl Step {
 /// Why a graph of steps was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GraphError {
-    /// The steps wait for each other in a circle.
+    /// The steps wait for each other in a cycle.
     #[error("the teardown steps wait for each other: {}", .0.join(" → "))]
     Cycle(Vec<String>),
     /// A step comes after one that does not exist.
     #[error("teardown step {step:?} comes after {unknown:?}, which is not a step")]
     Unknown {
-        /// The step that names it.
+        /// The step that refers to it.
         step: String,
-        /// The name that is no step.
+        /// The name of the missing step.
         unknown: String,
     },
     /// Two steps have the same name.
@@ -139,7 +139,7 @@ pub enum GraphError {
     Duplicate(String),
 }
 
-/// A teardown: a graph of steps that was checked when it was built.
+/// A teardown: a graph of steps, checked when it was built.
 #[derive(Clone, Debug)]
 pub struct Teardown {
     /// In an order in which they could run one after another.
@@ -148,42 +148,42 @@ pub struct Teardown {
     on_expiry: OnExpiry,
 }
 
-/// How a teardown stands after a pass.
+/// The state of a teardown after a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TeardownState {
     /// Steps are running.
     Running,
-    /// A running step is blocked by objects of someone else's.
+    /// A running step is blocked by objects of another owner.
     Blocked {
         /// The objects in the way.
         by: Vec<String>,
     },
-    /// The time of these steps is up and their policy is [`OnExpiry::Manual`].
+    /// The deadline of these steps has passed, and their policy is [`OnExpiry::Manual`].
     Stopped {
         /// The steps that wait for a person.
         steps: Vec<String>,
     },
-    /// Every step is published as over: the finalizer may go.
+    /// Every step is published as over: the finalizer may be removed.
     Released,
 }
 
 /// One pass of a teardown: what to publish, which steps may act, and when to look again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// To be published in status.
+    /// The record to publish in the status.
     pub record: TeardownRecord,
-    /// The steps whose writes belong into this pass's plan. All were published as running before.
+    /// The steps whose writes belong in this pass. All were published as running before.
     pub act: Vec<String>,
     /// The steps that were given up in this pass.
     pub gave_up: Vec<String>,
-    /// How the whole stands.
+    /// The state of the whole teardown.
     pub state: TeardownState,
-    /// When time alone changes something.
+    /// When the passage of time alone changes something.
     pub next: Option<Timestamp>,
 }
 
 impl Progress {
-    /// No step can be taken.
+    /// A teardown in which no step can be taken.
     pub(super) fn stuck(published: Option<&TeardownRecord>, now: Timestamp) -> Self {
         let record = published.cloned().unwrap_or(TeardownRecord { started_at: now, steps: Vec::new() });
         Self { record, act: Vec::new(), gave_up: Vec::new(), state: TeardownState::Running, next: None }
@@ -195,8 +195,8 @@ impl Progress {
     }
 
     /// A warning for each step that was given up in this pass: the object itself will soon be gone, and an Event
-    /// outlives it. The pass that releases the object tells of all of them again: a crash may have come between the
-    /// record and its Event, and there is no pass after it.
+    /// outlives it. The pass that releases the object reports all of them again, because a crash may have come between
+    /// the record and its Event, and no later pass exists.
     pub fn notes(&self) -> Vec<Note> {
         let released = self.state == TeardownState::Released;
         let given_up = self.record.leaked().filter(|step| released || self.gave_up.contains(&step.name));
@@ -208,7 +208,7 @@ impl Progress {
             .collect()
     }
 
-    /// A reason and a sentence for the `Ready` condition of an object that is being torn down.
+    /// A reason and a message for the `Ready` condition of an object that is being torn down.
     pub fn words(&self) -> (&'static str, String) {
         let running = || {
             let each = self.record.steps.iter().filter(|step| step.phase == StepPhase::Running);
@@ -244,8 +244,8 @@ impl Teardown {
     ///
     /// # Errors
     ///
-    /// When two steps share a name, a step comes after an unknown one, or steps wait for each other in a
-    /// circle; the error prints the path of the circle.
+    /// When two steps share a name, a step comes after an unknown one, or steps wait for each other in a cycle. The
+    /// error prints the cycle.
     pub fn graph(steps: impl IntoIterator<Item = Step>) -> Result<Self, GraphError> {
         let mut waiting: BTreeMap<String, Step> = BTreeMap::new();
         let mut order = Vec::new();
@@ -271,14 +271,14 @@ impl Teardown {
         Ok(Self { steps: sorted(&order, waiting), within: None, on_expiry: OnExpiry::default() })
     }
 
-    /// How long the whole may take, counted from the first pass.
+    /// How long the whole teardown may take, counted from the first pass.
     #[must_use]
     pub fn within(mut self, deadline: Duration) -> Self {
         self.within = Some(deadline);
         self
     }
 
-    /// What happens to steps that are not over when their time, or the time of the whole, is up.
+    /// What happens to steps that are not over when their deadline, or the deadline of the whole teardown, has passed.
     #[must_use]
     pub fn on_expiry(mut self, policy: OnExpiry) -> Self {
         self.on_expiry = policy;
@@ -287,8 +287,8 @@ impl Teardown {
 
     /// Takes the teardown one pass further.
     ///
-    /// `published` is the record in the object's status; `observe` is asked about running steps only, each
-    /// at most once, in order.
+    /// `published` is the record in the object's status. `observe` is called for running steps only, at most once each,
+    /// in order.
     ///
     /// # Guarantees
     ///
@@ -315,7 +315,7 @@ impl Teardown {
             let record = match was.map_or(StepPhase::Waiting, |was| was.phase) {
                 StepPhase::Done | StepPhase::Leaked => was.cloned(),
                 StepPhase::Waiting => None,
-                // The graph has changed since, and puts something before it: it waits again.
+                // The graph has changed since, and now has an unfinished step before this one: it waits again.
                 StepPhase::Running if !step.may_begin(&progress.record) => None,
                 StepPhase::Running => was.map(|was| {
                     let seen = observe(&step.name);
@@ -370,8 +370,8 @@ impl Teardown {
         self.steps.iter().any(|step| step.name == name)
     }
 
-    /// A recorded step that this version of the program does not know. What it left behind stays recorded; what it had
-    /// begun, only a person can judge.
+    /// A recorded step that this version of the program does not know. What it left behind stays recorded. If it had
+    /// begun, only a person can judge it.
     fn carry(was: &StepRecord, force: &Force, now: Timestamp) -> StepRecord {
         let mut record = was.clone();
         match was.phase {
@@ -411,7 +411,7 @@ impl Teardown {
             .min();
         let expired = deadline.is_some_and(|deadline| deadline <= now);
         let policy = step.on_expiry.unwrap_or(self.on_expiry);
-        // A step that begins when the time of the whole is up already still gets a chance to act.
+        // A step that begins after the deadline of the whole teardown still gets one chance to act.
         let has_acted = was.message.is_some();
         let forced_by = if force.covers(&step.name) {
             Some("given up by annotation")
@@ -429,7 +429,7 @@ impl Teardown {
         }
         record.overdue = expired;
         let stopped = expired && policy == OnExpiry::Manual;
-        // A step that has stopped is still looked at: what it waited for may come after all.
+        // A stopped step is still observed: what it waited for may happen after all.
         let retry = match seen {
             StepStatus::Pending { retry, .. } | StepStatus::Blocked { retry, .. } => *retry,
             StepStatus::Done => None,
@@ -438,8 +438,8 @@ impl Teardown {
         Pass { record, acts: !stopped, stopped, next }
     }
 
-    /// A step that was not running: it starts when all it comes after is over in the record so far, which
-    /// is published together with this step's start.
+    /// A step that was not running: it starts when all steps before it are over in the record so far, which is
+    /// published together with this step's start.
     fn begin(step: &Step, so_far: &TeardownRecord, force: &Force, now: Timestamp) -> StepRecord {
         let mut record = StepRecord::waiting(&step.name);
         if *force == Force::All {
@@ -467,14 +467,14 @@ struct Pass {
     next: Option<Timestamp>,
 }
 
-/// Kahn's order, stable: of the steps that could come next, the one that was written first.
+/// Kahn's algorithm, stable: of the steps that could come next, it takes the one that was written first.
 fn sorted(order: &[String], mut waiting: BTreeMap<String, Step>) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::with_capacity(order.len());
     while !waiting.is_empty() {
         let ready = order.iter().find(|name| {
             waiting.get(*name).is_some_and(|step| step.after.iter().all(|before| !waiting.contains_key(before)))
         });
-        // Without a cycle there is always one.
+        // Without a cycle such a step always exists.
         let Some(step) = ready.and_then(|name| waiting.remove(name)) else { break };
         steps.push(step);
     }

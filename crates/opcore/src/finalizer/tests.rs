@@ -210,7 +210,7 @@ fn a_graph_that_lost_a_step_since_it_was_recorded_forgets_nothing() {
     let new = Teardown::graph([step("c")]).unwrap();
     let next = new.advance(Some(&leaked.record), |_| StepStatus::Done, &Force::None, at(2));
     assert_eq!(next.record.leaked().next().map(|step| step.name.as_str()), Some("a"));
-    // What the old version had begun and this one does not know, only a person can judge.
+    // The old version had begun a step that this version does not know: only a person can judge it.
     let done = new.advance(Some(&next.record), |_| StepStatus::Done, &Force::None, at(3));
     assert_eq!(done.state, TeardownState::Stopped { steps: vec!["b".to_owned()] });
     let given_up = new.advance(Some(&done.record), |_| StepStatus::Done, &Force::All, at(4));

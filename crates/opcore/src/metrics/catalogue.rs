@@ -1,4 +1,4 @@
-//! The metrics as a table: what is registered, documented, and drawn.
+//! The metrics as a table that is the source for registration, documentation and dashboards.
 
 use prometheus::Opts;
 
@@ -13,20 +13,20 @@ pub enum Kind {
     Histogram,
 }
 
-/// A metric, before it has values.
+/// The definition of a metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// Its name: API, never changed.
     pub name: &'static str,
-    /// How it behaves.
+    /// Its type.
     pub kind: Kind,
     /// Its labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
 }
 
-/// Metrics as a table in Markdown, as the reference shows them.
+/// Renders metrics as a Markdown table for the reference.
 pub fn table(metrics: &[Metric]) -> String {
     let head = "| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n".to_owned();
     let rows = metrics.iter().map(|Metric { name, kind, labels, help }| {

@@ -1,7 +1,7 @@
 //! The ownership contract as data: which layer of tools owns which objects.
 //!
-//! The types live here because every operator asks the contract before it writes; the object that carries it in a
-//! cluster is reconciled elsewhere.
+//! The types are defined here because every operator checks the contract before it writes. The object that carries it
+//! in a cluster is reconciled elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -121,7 +121,7 @@ pub enum Enforcement {
     Deny,
 }
 
-/// Whom the contract names for an object.
+/// The owner that the contract names for an object.
 pub(super) struct NamedOwner<'a> {
     pub(super) name: String,
     pub(super) rule: String,
@@ -167,7 +167,7 @@ fn has_all(wanted: &BTreeMap<String, String>, found: Option<&BTreeMap<String, St
     })
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any characters, and all other characters for themselves.
+/// Whether `text` matches `pattern`, in which `*` stands for any characters, and every other character for itself.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };

@@ -3,9 +3,9 @@
 //! # Guarantees
 //!
 //! - Until it is known whether there is a contract, nothing is written: see [`crate::Context::actor`].
-//! - Of several contracts, the one that was made first is in force.
-//! - Where the API server does not have the kind, there is no contract; one that is installed later is noticed within a
-//!   minute or so.
+//! - Of several contracts, the oldest is in force.
+//! - Where the API server does not have the kind, there is no contract. One that is installed later is noticed within
+//!   about a minute.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,20 +23,20 @@ use crate::error::{Class, Error};
 use crate::queue::Key;
 use crate::watch::{Change, Scope, objects};
 
-/// How often it is asked whether the API server has the kind by now: nobody would tell.
+/// How often to check whether the API server has the kind by now: there is no event for that.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
 
 /// What is known of the contract in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum InForce {
-    /// Nobody has asked yet.
+    /// Not asked yet.
     #[default]
     NotAsked,
-    /// It could not be read, for this reason.
+    /// The contract could not be read, for this reason.
     Unknown(String),
-    /// There is none.
+    /// There is no contract.
     Absent,
-    /// There is this one.
+    /// This contract is in force.
     Known(Arc<Contract>),
 }
 
@@ -55,7 +55,7 @@ impl InForce {
         }
     }
 
-    /// Of these objects.
+    /// The contract in force among these objects.
     fn of<'a>(objects: impl IntoIterator<Item = &'a DynamicObject>) -> Self {
         let made = |object: &DynamicObject| object.creation_timestamp().map(|time| time.0);
         let first = objects.into_iter().min_by_key(|object| (made(object), object.name_any()));
@@ -77,7 +77,7 @@ fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "ownershipcontracts")
 }
 
-/// Keeps what is known true, for ever.
+/// Keeps what is known up to date, for ever.
 pub(crate) async fn follow(context: Context, known: watch::Sender<InForce>) {
     let contracts: Api<DynamicObject> = Api::all_with(context.client().clone(), &resource());
     let mut backoff = Backoff::default();
@@ -112,7 +112,7 @@ pub(crate) async fn follow(context: Context, known: watch::Sender<InForce>) {
             Change::Gone(key) => drop(all.remove(&key)),
             Change::Synced => is_whole = true,
         }
-        // Half a list says nothing of what is not in it.
+        // An incomplete list says nothing about the objects that are not in it.
         if is_whole {
             tell(&known, InForce::of(all.values()));
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Subject;
 
-/// Who is meant.
+/// The tool or person that a mark names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tool {
     /// A Flux Kustomization.
@@ -27,7 +27,7 @@ pub enum Tool {
     Kapp,
     /// kluctl.
     Kluctl,
-    /// A controller, known by its reference.
+    /// A controller, known by its owner reference.
     Controller,
     /// One of our own operators.
     Opcore(String),
@@ -58,7 +58,7 @@ impl fmt::Display for Tool {
     }
 }
 
-/// Where it is written.
+/// Where a mark is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// A rule of the ownership contract, by its name.
@@ -85,14 +85,14 @@ impl fmt::Display for Signal {
     }
 }
 
-/// One piece of evidence: who, which of theirs, and where it is written.
+/// One piece of evidence: which tool, which of its objects, and where the mark is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Evidence {
-    /// Where it is written.
+    /// Where the mark is.
     pub signal: Signal,
-    /// Who is meant.
+    /// The tool or person that it names.
     pub tool: Tool,
-    /// Which of theirs: a release, an application, an object. May be empty.
+    /// Which of the tool's releases, applications or objects. May be empty.
     pub name: String,
 }
 
@@ -116,7 +116,8 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Reads the marks of all known tools, the one in charge first: a Flux HelmRelease before the Helm release that it made.
+/// Reads the marks of all known tools, the one in charge first: a Flux HelmRelease before the Helm release that it
+/// created.
 pub(super) fn read(subject: Subject<'_>) -> Vec<Evidence> {
     let empty = BTreeMap::new();
     let labels = subject.meta.labels.as_ref().unwrap_or(&empty);
@@ -172,8 +173,8 @@ pub(super) fn read(subject: Subject<'_>) -> Vec<Evidence> {
     evidence
 }
 
-/// The application of a tracking id `app:group/Kind:namespace/name`, if the id names this very object: Argo CD itself
-/// ignores ids that were copied from elsewhere.
+/// The application of a tracking id `app:group/Kind:namespace/name`, if the id names exactly this object: Argo CD
+/// itself ignores ids that were copied from elsewhere.
 fn argo_application(id: &str, subject: Subject<'_>) -> Option<String> {
     let mut parts = id.splitn(3, ':');
     let (app, kind, object) = (parts.next()?, parts.next()?, parts.next()?);
@@ -200,13 +201,13 @@ fn tool_of_manager(manager: &str) -> Option<Tool> {
     }
 }
 
-/// Whether a manager is a person's `kubectl` or the record of fields from before managers were kept, rather than a tool
-/// that will write again.
+/// Whether a manager is a person's `kubectl`, or the entry for fields from before managers were recorded, rather than a
+/// tool that will write again.
 pub(crate) fn is_person(manager: &str) -> bool {
     manager == "before-first-apply" || manager.starts_with("kubectl")
 }
 
-/// A tool that wrote status, or one annotation such as a request to reconcile, does not own the object.
+/// A tool that wrote only the status, or one annotation such as a request to reconcile, does not own the object.
 fn manages_more_than_status(entry: &ManagedFieldsEntry) -> bool {
     entry.subresource.as_deref().unwrap_or_default().is_empty() && weight(entry) > 0
 }
@@ -230,8 +231,8 @@ fn leaves(fields: &Value) -> usize {
     }
 }
 
-/// The manager that *applied* more fields than any other, if it is not a person. Updates are not counted: many
-/// controllers update a field or two of what they do not own.
+/// The manager that *applied* more fields than any other, unless it is a person. Updates are not counted: many
+/// controllers update a field or two of objects that they do not own.
 pub(super) fn majority_manager(meta: &ObjectMeta) -> Option<Evidence> {
     let applied = meta.managed_fields.iter().flatten().filter(|entry| entry.operation.as_deref() == Some("Apply"));
     let heaviest = applied.map(|entry| (weight(entry), entry.manager.as_deref().unwrap_or_default()));

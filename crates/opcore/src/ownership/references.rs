@@ -1,5 +1,5 @@
-//! Owner references that Kubernetes honours. An illegal one is worse than none: the garbage collector takes an owner
-//! that it cannot find for one that is gone, and deletes the dependant.
+//! Owner references that Kubernetes honours. An invalid one is worse than none: the garbage collector treats an owner
+//! that it cannot find as gone, and deletes the dependant.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -11,22 +11,22 @@ pub enum IllegalReference {
     /// A cluster-scoped object cannot be owned by a namespaced one.
     #[error("{owner} lives in namespace {namespace} and cannot own a cluster-scoped object")]
     ClusterScopedDependant {
-        /// The owner, in words.
+        /// The owner as text.
         owner: String,
         /// Its namespace.
         namespace: String,
     },
-    /// Owners do not reach across namespaces.
+    /// Owner references do not cross namespaces.
     #[error("{owner} lives in namespace {namespace} and cannot own an object in namespace {dependant}")]
     OtherNamespace {
-        /// The owner, in words.
+        /// The owner as text.
         owner: String,
         /// Its namespace.
         namespace: String,
         /// The dependant's namespace.
         dependant: String,
     },
-    /// The owner was never stored.
+    /// The owner was never created in the API server.
     #[error("{0} has no UID yet and cannot own anything")]
     NotStored(String),
 }

@@ -1,4 +1,4 @@
-//! Objects as tools leave them, and what they are to us.
+//! Objects as tools leave them, and their relation to us.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -123,7 +123,7 @@ fn our_marks_make_an_object_ours_by_uid_and_never_by_name() {
         )
     };
     assert_eq!(verdict(&marks(US, "uid-of-fleet", "WavePlan/fleet")).ownership, Ownership::Ours);
-    // The same name under another UID: its maker is gone, and we may take its place.
+    // The same name with another UID: the object that created it is gone, and we may adopt it.
     assert_eq!(verdict(&marks(US, "old-uid", "WavePlan/fleet")).ownership, Ownership::Adoptable);
     // Another object of the same operator.
     assert_eq!(verdict(&marks(US, "old-uid", "WavePlan/other")).ownership, Ownership::Foreign);
@@ -159,7 +159,7 @@ fn nothing_known_is_unowned_and_not_ours() {
     assert_eq!(verdict("").ownership, Ownership::Unowned);
 }
 
-/// One that is enforced.
+/// A contract that is enforced.
 fn contract() -> Contract {
     Contract {
         owners: vec![OwnerSpec {

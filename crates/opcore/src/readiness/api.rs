@@ -1,5 +1,4 @@
-//! What extends or governs the API: CustomResourceDefinition, APIService, Namespace, budgets,
-//! autoscalers.
+//! Kinds that extend or govern the API: CustomResourceDefinition, APIService, Namespace, budgets, autoscalers.
 
 use super::view::{Condition, View};
 use super::{Case, Readiness, ReadinessState, judged, not_reported};
@@ -12,8 +11,8 @@ pub(super) fn namespace(case: &Case<'_>) -> Readiness {
     Readiness::ready("Active", format!("{object} exists."))
 }
 
-/// The order matters: with `Established` asked first, as the list of conditions has it, names
-/// that were refused by a later change would go unnoticed.
+/// The order matters: if `Established` were checked first, as in the list of conditions, names that a later change made
+/// invalid would go unnoticed.
 pub(super) fn definition(case: &Case<'_>) -> Readiness {
     let object = case.object;
     if let Some(names) = object.current("NamesAccepted").filter(Condition::is_false) {
@@ -67,12 +66,12 @@ pub(super) fn disruption_budget(case: &Case<'_>) -> Readiness {
         Some(condition) if condition.reason == Some("SyncFailed") => {
             Readiness::in_progress("SyncFailed", format!("{object} cannot be computed{}", condition.words()))
         }
-        // That no disruption is allowed right now is the budget at work.
+        // If no disruption is allowed right now, the budget works as intended.
         _ => Readiness::ready("Computed", format!("{object} is in force.")),
     }
 }
 
-/// Missing metrics are no concern here: the workload runs, with the replicas it has.
+/// Missing metrics are not a failure here: the workload runs, with the replicas it has.
 pub(super) fn autoscaler(case: &Case<'_>) -> Readiness {
     let object = case.object;
     match object.current("AbleToScale").filter(Condition::is_false) {

@@ -1,4 +1,4 @@
-//! CloudNativePG and External Secrets: kinds whose status names no generation.
+//! CloudNativePG and External Secrets: kinds whose status contains no generation.
 
 use super::view::{Condition, View, quoted, shortened};
 use super::{Case, Readiness, says_ready};
@@ -6,8 +6,8 @@ use super::{Case, Readiness, says_ready};
 const HIBERNATION: &str = "cnpg.io/hibernation";
 const HEALTHY: &str = "Cluster in healthy state";
 const WAITING_FOR_USER: &str = "Waiting for user action";
-/// Out of these CloudNativePG finds no way by itself. Other troubles, like a plugin or an image
-/// catalog that is missing, end when the missing thing arrives.
+/// CloudNativePG cannot recover from these by itself. Other problems, such as a missing plugin or image catalog, end
+/// when the missing thing arrives.
 const UNRECOVERABLE: &[&str] = &[
     "Cluster is unrecoverable and needs manual intervention",
     "Cluster is in an unrecoverable state, needs manual intervention",
@@ -39,7 +39,7 @@ pub(super) fn postgres_cluster(case: &Case<'_>) -> Readiness {
             );
         }
     }
-    // A status from before a scale-up gives itself away.
+    // A status from before a scale-up can be recognized by its number of instances.
     let wanted = object.int("spec.instances").unwrap_or(1);
     let ready = object.int("status.readyInstances").unwrap_or(wanted);
     if ready < wanted {
@@ -48,8 +48,8 @@ pub(super) fn postgres_cluster(case: &Case<'_>) -> Readiness {
     says_ready(case)
 }
 
-/// Hibernated is what was asked for, as no replicas are for a Deployment. Both the annotation
-/// and the condition must say so: either alone is the way there or back.
+/// Hibernation was asked for, like zero replicas of a Deployment. Both the annotation and the condition must say so:
+/// only one of them means that the cluster is entering or leaving hibernation.
 fn hibernation(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     let asked = object.annotation(HIBERNATION) == Some("on");
@@ -93,7 +93,7 @@ pub(super) fn synced_generation(object: View<'_>) -> Option<i64> {
     generation.parse().ok()
 }
 
-/// Synced once and never again, whatever becomes of the spec: waiting for it would never end.
+/// Whether the secret is synced once and never again, whatever happens to the spec: waiting for it would never end.
 fn syncs_once(object: View<'_>) -> bool {
     if object.text("status.syncedResourceVersion").is_none() {
         return false;

@@ -1,9 +1,8 @@
 //! The fence against outdated status: right after our own write, an object still carries the
 //! status of its former spec, and a `Ready` in it means nothing.
 //!
-//! Kinds that report `observedGeneration` need no fence for that. For the others a status is
-//! believed once it was written after our write, or once its controller had time to react and
-//! left it as it was.
+//! Kinds that report `observedGeneration` do not need a fence for that. For the others a status is trusted once it was
+//! written after our write, or once its controller had time to react and left it unchanged.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -16,39 +15,38 @@ use super::flux;
 use super::view::View;
 use super::{Case, Readiness, ReadinessState};
 
-/// What was written to an object, and when: plain data, made by [`Fence::after`].
+/// What was written to an object, and when: plain data, created by [`Fence::after`].
 ///
-/// A fence has done its work once the object was ready or failed past it, and may be dropped. One
-/// that is lost, as in a restart, protects no longer: the caller stores it with its other progress,
-/// or makes a new one with `before` unknown.
+/// A fence has done its work once the object was ready or failed past it, and may be dropped. A fence that is lost, as
+/// in a restart, no longer protects: the caller stores it with its other progress, or creates a new one with `before`
+/// unknown.
 ///
 /// It may be stored and read back; all but `applied_at`, `newest_mark` and `settle` may be unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The object's UID.
     pub uid: Option<String>,
-    /// The generation the write led to.
+    /// The generation after the write.
     pub generation: Option<i64>,
-    /// The resource version the write led to.
+    /// The resource version after the write.
     pub resource_version: Option<String>,
-    /// A digest of the status the object had then. Comparable only within one process: one that
-    /// stores a fence leaves it out.
+    /// A digest of the status that the object had then. Comparable only within one process: a caller that stores a
+    /// fence leaves it out.
     pub status_digest: Option<u64>,
-    /// When the write was made, by our clock: the settle window starts here.
+    /// When the write was done, by our clock: the settle time starts here.
     pub applied_at: Timestamp,
-    /// The latest time written anywhere in the object then, by whatever clock, and not before
-    /// `applied_at`. A later time is a later write, even if the clocks of the cluster disagree.
+    /// The latest time found anywhere in the object then, by any clock, but not before `applied_at`. A later time is a
+    /// later write, even if the clocks of the cluster disagree.
     pub newest_mark: Timestamp,
-    /// How long the controller gets to react before its unchanged status is believed.
+    /// How long the controller has to react before its unchanged status is trusted.
     pub settle: Duration,
 }
 
 impl Fence {
     /// The fence after a write, from the object as the API server returned it.
     ///
-    /// `None` when the write changed nothing: then the status cannot be outdated by it, and
-    /// there is nothing to wait for. `before` is the object before the write; `None` if it did
-    /// not exist or is not known.
+    /// `None` when the write changed nothing: then it cannot make the status outdated, and there is nothing to wait
+    /// for. `before` is the object before the write; `None` if it did not exist or is not known.
     pub fn after(before: Option<&Value>, applied: &Value, at: Timestamp, settle: Duration) -> Option<Self> {
         let applied = View::of(applied);
         let version = |object: View<'_>| {
@@ -72,7 +70,7 @@ impl Fence {
         })
     }
 
-    /// When an unchanged status is believed.
+    /// When an unchanged status is trusted.
     pub fn settles_at(&self) -> Timestamp {
         self.applied_at.checked_add(self.settle).unwrap_or(Timestamp::MAX)
     }
@@ -88,13 +86,13 @@ impl Fence {
     /// Whether the status was written after our write.
     fn is_passed_by(&self, object: View<'_>) -> bool {
         let later = self.compare(object).is_some_and(std::cmp::Ordering::is_gt);
-        // Another object under the same name: its status cannot be that of the former one.
+        // Another object of the same name: its status cannot be that of the former one.
         let replaced = later && !self.is_of(object);
         let rewritten = later && self.status_digest.is_some_and(|digest| digest != status_digest(object));
         replaced || rewritten || marks_of_status(object).any(|time| time > self.newest_mark)
     }
 
-    /// Whether this is the object we wrote; if either UID is unknown, it is taken to be.
+    /// Whether this is the object that we wrote; if either UID is unknown, it is assumed to be.
     fn is_of(&self, object: View<'_>) -> bool {
         match (self.uid.as_deref(), object.text("metadata.uid")) {
             (Some(ours), Some(seen)) => ours == seen,
@@ -102,8 +100,8 @@ impl Fence {
         }
     }
 
-    /// The seen resource version against ours. API servers count them up, and since Kubernetes
-    /// 1.35 promise to; anything that is no number is not compared.
+    /// Compares the observed resource version with ours. API servers count them up, and have guaranteed this since
+    /// Kubernetes 1.35; anything that is not a number is not compared.
     fn compare(&self, object: View<'_>) -> Option<std::cmp::Ordering> {
         let ours: u128 = self.resource_version.as_deref()?.parse().ok()?;
         let seen: u128 = object.text("metadata.resourceVersion")?.parse().ok()?;
@@ -111,7 +109,7 @@ impl Fence {
     }
 }
 
-/// The rule: what is seen is older than what we wrote, so the event that matters is on its way.
+/// The rule: the observed object is older than what we wrote, so the relevant event is on its way.
 pub(super) fn outdated_view(case: &Case<'_>) -> Option<Readiness> {
     let fence = case.options.fence.as_ref()?;
     fence.is_ahead_of(case.object).then(|| {
@@ -125,8 +123,8 @@ pub(super) fn outdated_view(case: &Case<'_>) -> Option<Readiness> {
     })
 }
 
-/// Holds back what rests on a status from before our write. This goes for failed as for ready:
-/// a failure that the write has just cured must not fail anything.
+/// Holds back a verdict that is based on a status from before our write. This applies to failed as well as to ready: a
+/// failure that the write has just fixed must not fail anything.
 pub(super) fn hold(case: &Case<'_>, verdict: Readiness) -> Readiness {
     let object = case.object;
     let Some(fence) = case.options.fence.as_ref() else {
@@ -149,15 +147,14 @@ pub(super) fn hold(case: &Case<'_>, verdict: Readiness) -> Readiness {
     .until(until)
 }
 
-/// Whether a status can be older than the spec without showing it. Kubernetes' own kinds report
-/// `observedGeneration`, or have a status that no change of the spec can outdate; APIService is
-/// the exception.
+/// Whether a status can be older than the spec without showing it. Built-in kinds of Kubernetes report
+/// `observedGeneration`, or have a status that no change of the spec can make outdated; APIService is the exception.
 fn may_be_outdated(object: View<'_>) -> bool {
     let fenced = !object.is_builtin() || object.kind() == Some("APIService");
     fenced && object.has_status() && !shows_its_generation(object) && !flux::is_mere_address(object)
 }
 
-/// Whether the status names the generation it describes. That it is the right one was asked before.
+/// Whether the status names the generation that it describes. That it is the right one was checked before.
 fn shows_its_generation(object: View<'_>) -> bool {
     let Some(generation) = object.generation() else {
         return false;
@@ -173,7 +170,7 @@ fn status_digest(object: View<'_>) -> u64 {
     hasher.finish()
 }
 
-/// Every time at which the object says it was written.
+/// Every time at which the object was written, according to its contents.
 fn marks(object: View<'_>) -> impl Iterator<Item = Timestamp> {
     object
         .list("metadata.managedFields")
@@ -182,8 +179,8 @@ fn marks(object: View<'_>) -> impl Iterator<Item = Timestamp> {
         .chain(marks_of_status(object))
 }
 
-/// The times at which its status says it was written. They have whole seconds: a time after
-/// another is a later second, so an equal one proves nothing.
+/// The times at which its status was written, according to the status. They have whole seconds: only a later second
+/// proves a later write, an equal one proves nothing.
 fn marks_of_status(object: View<'_>) -> impl Iterator<Item = Timestamp> {
     let written = object
         .list("metadata.managedFields")

@@ -3,7 +3,7 @@
 use super::view::{Condition, View};
 use super::{Case, Readiness, says_ready};
 
-/// Asks a Flux controller to reconcile at once; it answers in `status.lastHandledReconcileAt`.
+/// Asks a Flux controller to reconcile at once; it confirms in `status.lastHandledReconcileAt`.
 const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 
 /// A Helm repository of type `oci` is only an address: no controller ever writes its status.
@@ -20,7 +20,7 @@ pub(super) fn is_mere_address(object: View<'_>) -> bool {
         && object.text("spec.type") == Some("oci")
 }
 
-/// While suspended, nothing but a person or a gate brings it further; what was ready stays so.
+/// While an object is suspended, only a person or a gate moves it on; if it was ready, it stays ready.
 pub(super) fn suspended(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     if !object.group()?.ends_with(".toolkit.fluxcd.io") || !object.is("spec.suspend") {
@@ -30,7 +30,7 @@ pub(super) fn suspended(case: &Case<'_>) -> Option<Readiness> {
     (!decided).then(|| Readiness::in_progress("Suspended", format!("{object} is suspended and not ready; resume it.")))
 }
 
-/// Someone asked for a reconcile, and the status is still that of the one before.
+/// A reconcile was requested, and the status is still that of the one before.
 pub(super) fn reconcile_requested(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     if !is_applier(object) || object.is("spec.suspend") {
@@ -45,9 +45,9 @@ pub(super) fn reconcile_requested(case: &Case<'_>) -> Option<Readiness> {
     })
 }
 
-/// At each interval a Kustomization turns to `Ready=Unknown` and `Reconciling` while it applies
-/// once more what is already there. It stays ready through that: otherwise everything that
-/// depends on it would stop and start with the interval.
+/// At each interval a Kustomization changes to `Ready=Unknown` and `Reconciling` while it applies again what already
+/// exists. It counts as ready during that: otherwise everything that depends on it would stop and start at each
+/// interval.
 pub(super) fn periodic_run(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     if object.kind()? != "Kustomization" || !is_applier(object) {
@@ -67,8 +67,8 @@ pub(super) fn periodic_run(case: &Case<'_>) -> Option<Readiness> {
     })
 }
 
-/// `lastAttemptedRevision` follows only after the fetch; until then, the message of `Reconciling`
-/// is what names a new revision.
+/// `lastAttemptedRevision` is set only after the fetch; until then, only the message of `Reconciling` names a new
+/// revision.
 fn runs_only(object: View<'_>, applied: &str) -> bool {
     object
         .current("Reconciling")
@@ -77,8 +77,8 @@ fn runs_only(object: View<'_>, applied: &str) -> bool {
         .is_none_or(|(_, named)| named.split_whitespace().next() == Some(applied))
 }
 
-/// `lastAppliedRevision` stays when the same revision fails later. The history (since Flux 2.7)
-/// tells how the last run ended, the condition `Healthy` how the last health check did.
+/// `lastAppliedRevision` stays when the same revision fails later. The history (since Flux 2.7) says how the last run
+/// ended, the condition `Healthy` how the last health check ended.
 fn was_healthy(object: View<'_>) -> bool {
     let ended_well = object
         .list("status.history")
@@ -91,7 +91,7 @@ fn was_healthy(object: View<'_>) -> bool {
 
 pub(super) fn reconciled(case: &Case<'_>) -> Readiness {
     let object = case.object;
-    // Their definitions default it to -1, so that without it nobody has even created the status.
+    // The CRDs default it to -1, so without it no controller has created the status yet.
     if object.observed_generation().is_none() {
         return Readiness::in_progress(
             "GenerationNotObserved",

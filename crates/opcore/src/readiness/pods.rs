@@ -1,4 +1,4 @@
-//! Pod and Job: things that run, and may end.
+//! Pod and Job: workloads that run, and may end.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(super) fn job(case: &Case<'_>) -> Readiness {
             format!("{object} has failed; a Job does not run again, so delete it and apply it anew{}", failed.words()),
         );
     }
-    // The spec is asked too: right after a resume, the condition is still that of before.
+    // The spec is checked too: right after a resume, the condition is still the old one.
     if object.is("spec.suspend") {
         return if object.holds("Suspended") {
             Readiness::ready("Suspended", format!("{object} is suspended, as asked."))
@@ -27,7 +27,7 @@ pub(super) fn job(case: &Case<'_>) -> Readiness {
             )
         };
     }
-    // Both are set while pods still end; only Complete and Failed are final.
+    // Both are set while pods are still ending; only Complete and Failed are final.
     for (kind, outcome) in [("SuccessCriteriaMet", "succeed"), ("FailureTarget", "fail")] {
         if object.holds(kind) {
             return Readiness::in_progress(kind, format!("{object} is about to {outcome}; its pods are still ending."));
@@ -52,7 +52,7 @@ pub(super) fn pod(case: &Case<'_>) -> Readiness {
     let object = case.object;
     match object.text("status.phase") {
         Some("Succeeded") => Readiness::ready("Succeeded", format!("{object} has ended successfully.")),
-        // kstatus calls this one current. It will never run again.
+        // kstatus reports this phase as current, but the pod will never run again.
         Some("Failed") => Readiness::failed(
             fact(object.text("status.reason"), "PodFailed"),
             format!("{object} has failed{}", quoted(object.text("status.message"))),
@@ -74,7 +74,7 @@ pub(super) fn pod(case: &Case<'_>) -> Readiness {
     }
 }
 
-/// The scheduler found no node. It gets a grace, as a node or a volume may be a moment away.
+/// The scheduler found no node. This is tolerated for a while, because a node or a volume may soon be available.
 fn not_scheduled(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     let scheduled = object.current("PodScheduled").filter(Condition::is_false)?;
@@ -100,8 +100,8 @@ fn not_scheduled(case: &Case<'_>) -> Option<Readiness> {
     })
 }
 
-/// The first container that waits for something with a name, like `ImagePullBackOff`. It is in
-/// progress: a registry or a dependency may come back, and the timeout of the caller decides.
+/// The first container that waits for a reason such as `ImagePullBackOff`. It counts as in progress: a registry or a
+/// dependency may come back, and the caller's timeout decides.
 fn waiting_container(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     ["status.initContainerStatuses", "status.containerStatuses"]

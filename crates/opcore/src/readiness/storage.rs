@@ -3,7 +3,7 @@
 use super::view::{fact, quoted, shortened};
 use super::{Case, Readiness};
 
-/// Set once a pod that uses the claim has a node: from then on, the claim is going to bind.
+/// Set once a pod that uses the claim has a node: from then on, the claim will be bound.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 pub(super) fn claim(case: &Case<'_>) -> Readiness {

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 /// The longest reason the API server accepts in a condition.
 const LONGEST_REASON: usize = 1024;
-/// A controller may write pages into a message: the first lines carry the fact.
+/// The longest quote of a controller's message: it may be pages long, and the first lines contain the fact.
 const LONGEST_QUOTE: usize = 512;
 /// Names are at most 253 characters; anything longer is not from an API server.
 const LONGEST_NAME: usize = 253;
 
-/// API groups of Kubernetes itself that have a dot. Other groups under `k8s.io`, like
-/// `gateway.networking.k8s.io`, are custom resources.
+/// API groups of Kubernetes itself that contain a dot. Other groups under `k8s.io`, like `gateway.networking.k8s.io`,
+/// are custom resources.
 const BUILTIN_GROUPS: &[&str] = &[
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
@@ -84,7 +84,7 @@ impl<'a> View<'a> {
         Some(version.split_once('/').map_or("", |(group, _)| group))
     }
 
-    /// Whether the kind is Kubernetes' own. A CRD's group always has a dot.
+    /// Whether the kind is built into Kubernetes. A CRD's group always contains a dot.
     pub(super) fn is_builtin(self) -> bool {
         self.group().is_some_and(|group| !group.contains('.') || BUILTIN_GROUPS.contains(&group))
     }
@@ -97,7 +97,7 @@ impl<'a> View<'a> {
         self.int("status.observedGeneration")
     }
 
-    /// Whether anything is written in the status: `{}` and `{conditions: []}` say nothing.
+    /// Whether the status contains anything: `{}` and `{conditions: []}` count as empty.
     pub(super) fn has_status(self) -> bool {
         self.at("status").and_then(Value::as_object).is_some_and(|status| status.values().any(|value| !is_empty(value)))
     }
@@ -107,12 +107,12 @@ impl<'a> View<'a> {
         self.list("status.conditions").iter().filter_map(move |value| Condition::read(View(value), generation))
     }
 
-    /// The condition of this type, outdated or not.
+    /// The condition of this type, whether outdated or not.
     pub(super) fn condition(self, kind: &str) -> Option<Condition<'a>> {
         self.conditions().find(|condition| condition.kind == kind)
     }
 
-    /// The condition of this type, unless it says itself that it describes an older generation.
+    /// The condition of this type, unless its own generation shows that it is outdated.
     pub(super) fn current(self, kind: &str) -> Option<Condition<'a>> {
         self.condition(kind).filter(|condition| !condition.lags)
     }
@@ -144,7 +144,7 @@ pub(super) struct Condition<'a> {
     pub(super) changed_at: Option<Timestamp>,
     /// The condition's own `observedGeneration`, if it has one.
     pub(super) observed: Option<i64>,
-    /// It says itself that it describes an older generation.
+    /// Whether its own generation shows that it is outdated.
     pub(super) lags: bool,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Condition<'a> {
         self.status == "False"
     }
 
-    /// The controller's own reason, where it can be passed on.
+    /// The controller's own reason, if the API server would accept it.
     pub(super) fn reason_or(&self, otherwise: &str) -> String {
         fact(self.reason, otherwise)
     }
@@ -184,7 +184,7 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// The words of a controller as the end of a sentence: `: quota exceeded.`, or just a full stop.
+/// The message of a controller as the end of a sentence: `: quota exceeded.`, or just a full stop.
 pub(super) fn quoted(message: Option<&str>) -> String {
     match message.map(str::trim).filter(|text| !text.is_empty()) {
         Some(text) => {
@@ -196,7 +196,7 @@ pub(super) fn quoted(message: Option<&str>) -> String {
     }
 }
 
-/// A reason of someone else, if the API server would accept it in a condition of ours.
+/// A reason from another controller, if the API server would accept it in a condition of ours.
 pub(super) fn fact(reason: Option<&str>, otherwise: &str) -> String {
     let accepted = |text: &&str| {
         text.len() <= LONGEST_REASON
@@ -207,7 +207,7 @@ pub(super) fn fact(reason: Option<&str>, otherwise: &str) -> String {
     reason.filter(accepted).unwrap_or(otherwise).to_owned()
 }
 
-/// At most so many characters, with an ellipsis where something was left off.
+/// Cuts a text to this many characters, with an ellipsis if something was left out.
 pub(super) use crate::conditions::shortened;
 
 fn is_empty(value: &Value) -> bool {

@@ -3,7 +3,7 @@
 use super::view::View;
 use super::{Case, Readiness};
 
-/// One count that must reach another, in the order in which people want to hear about them.
+/// One count that must reach another, in the order in which users want to read them.
 struct Count {
     reason: &'static str,
     what: &'static str,
@@ -57,7 +57,7 @@ pub(super) fn deployment(case: &Case<'_>) -> Readiness {
         return lacking;
     }
 
-    // Without a deadline the controller reports no progress; while paused it reports the pause.
+    // Without a deadline the controller does not report progress; while paused it reports the pause.
     let deadline = object.int("spec.progressDeadlineSeconds");
     let reports_progress = deadline.is_some_and(|seconds| seconds < i64::from(i32::MAX)) && !paused;
     if reports_progress && !rolled_out {
@@ -92,7 +92,7 @@ pub(super) fn stateful_set(case: &Case<'_>) -> Readiness {
         return lacking;
     }
 
-    // kstatus calls such a set ready without looking at it; its pods must run all the same.
+    // kstatus reports such a set as ready without checking it; its pods must still run.
     if updates_on_delete(object) {
         return Readiness::ready(
             "UpdatesOnDelete",
@@ -167,8 +167,8 @@ pub(super) fn replica_set(case: &Case<'_>) -> Readiness {
         .unwrap_or_else(|| Readiness::ready("Available", format!("{object} has all {wanted} replicas available.")))
 }
 
-/// Their controllers always write `observedGeneration`. Without this, a set of no replicas would
-/// be ready before anyone had seen it.
+/// Their controllers always write `observedGeneration`. Without this rule, a set with zero replicas would be ready
+/// before its controller had seen it.
 fn not_observed(case: &Case<'_>) -> Option<Readiness> {
     case.object.observed_generation().is_none().then(|| {
         Readiness::in_progress(
@@ -190,7 +190,7 @@ fn count(reason: &'static str, what: &'static str, have: i64, want: i64) -> Coun
     Count { reason, what, have, want }
 }
 
-/// The first count that falls short. If pods cannot even be created, that is the reason to name.
+/// The first count that falls short. If pods cannot even be created, that is the reason to report.
 fn lacking(case: &Case<'_>, counts: &[Count]) -> Option<Readiness> {
     let short = counts.iter().find(|count| count.have < count.want)?;
     Some(replica_failure(case).unwrap_or_else(|| {
@@ -201,7 +201,8 @@ fn lacking(case: &Case<'_>, counts: &[Count]) -> Option<Readiness> {
     }))
 }
 
-/// Old pods go as new ones come up: as long as those do not, a rolling update has more pods than it should.
+/// Old pods are removed as new ones become available: if the new ones do not, a rolling update has more pods than it
+/// should.
 fn stuck(case: &Case<'_>, total: i64, updated: i64, available: i64) -> Readiness {
     let object = case.object;
     let (old, missing) = (total - updated, total - available);
@@ -226,7 +227,7 @@ fn surplus(case: &Case<'_>, total: i64, wanted: i64) -> Option<Readiness> {
     })
 }
 
-/// A quota or an admission rule refuses pods. The controller keeps trying, so it is no failure yet.
+/// A quota or an admission rule rejects pods. The controller keeps trying, so this is not a failure yet.
 fn replica_failure(case: &Case<'_>) -> Option<Readiness> {
     let condition = case.object.current("ReplicaFailure")?;
     condition.is_true().then(|| {

@@ -1,4 +1,4 @@
-//! What is logged, and what never is.
+//! What is logged, and what must never be.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tower::{BoxError, service_fn};
 
 use super::*;
 
-/// A log that can be read.
+/// A log that the test can read.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -25,7 +25,7 @@ impl Write for Log {
     }
 }
 
-/// Reads a Secret that does not fit, and tells what was logged at this level, and said.
+/// Reads a Secret that does not fit its type. Returns what was logged at this level, and the error message.
 async fn logged(level: &str) -> (String, String) {
     let log = Log::default();
     let writer = log.clone();

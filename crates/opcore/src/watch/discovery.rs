@@ -1,22 +1,24 @@
-//! Which kinds the API server has, remembered as long as it stays true.
+//! Which kinds the API server has, cached as long as the information is valid.
 //!
 //! # Guarantees
 //!
-//! - A kind that is served is asked for once, and anew when its definition changes or [`Discovery::forget`] says so.
-//!   That it is not served is not remembered: it may come at any moment.
-//! - A kind whose API does not answer concerns nobody else: what was known of it before still counts, and where nothing was,
-//!   it is [`Served::Unknown`]. It is asked for again beside whoever wants to know, more and more slowly, and
-//!   [`News::Changed`] tells when it has answered. Nobody waits for it longer than a few seconds, and that once.
-//! - Whoever follows definitions hears of each change, also after a panic.
+//! - A kind that is served is asked for once, and again when its definition changes or after [`Discovery::forget`]. The
+//!   result that a kind is not served is not cached: its definition may come at any moment.
+//! - An API that does not answer affects only its own kinds. What was known of them before still counts, and where
+//!   nothing was known the result is [`Served::Unknown`]. The API is asked again in the background, with growing
+//!   pauses, and [`News::Changed`] reports when it has answered. A caller waits for it at most a few seconds, and only
+//!   once.
+//! - A subscriber to definitions receives each change, also after a panic.
 //!
 //! # Assumptions
 //!
-//! Definitions are CustomResourceDefinitions, which the process may list and watch. Kinds of aggregated APIs and of a newer
-//! API server come and go without any: whoever meets a 404 says so by [`Discovery::forget`].
+//! Definitions are CustomResourceDefinitions, which the process may list and watch. Kinds of aggregated APIs and of an
+//! upgraded API server appear and disappear without a definition: a caller that receives a 404 must call
+//! [`Discovery::forget`].
 //!
 //! # Errors
 //!
-//! None: what could not be asked is [`Served::Unknown`], with the reason.
+//! None: if the API server could not be asked, the result is [`Served::Unknown`], with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -37,10 +39,11 @@ use crate::error::Error;
 use crate::lock;
 use crate::object::GroupKind;
 
-/// How long after a change of a definition discovery may still say what was before, and how often that is asked.
+/// How long after a change of a definition discovery may still return the old state, and how often it is asked in that
+/// time.
 const LAG: Duration = Duration::from_secs(10);
 const LAG_PAUSE: Duration = Duration::from_millis(250);
-/// How long an API may take to say which kinds it has. Whoever asks waits.
+/// How long an API may take to list its kinds. The caller waits that long.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The pauses between attempts to ask an API that does not answer.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -52,30 +55,31 @@ pub type WrittenKind = (String, String);
 /// Whether the API server has a kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Served {
-    /// It has.
+    /// The API server has it.
     Yes {
-        /// How it is addressed.
+        /// How the API server addresses it.
         resource: ApiResource,
-        /// Whether its objects are in namespaces.
+        /// Whether its objects are namespaced.
         namespaced: bool,
-        /// Whether its objects have a status: one without is one that no controller has seen.
+        /// Whether its objects have a status subresource. If so, an object without a status is one that no controller
+        /// has seen.
         has_status: bool,
     },
-    /// Not now; its definition may come.
+    /// The API server does not have it now; its definition may come.
     No,
-    /// Nobody can tell: its API does not answer.
+    /// It cannot be known: the API does not answer.
     Unknown {
-        /// What it says instead.
+        /// The error that the API returned instead.
         reason: String,
     },
 }
 
-/// What happened to the kinds.
+/// What changed about the kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Some may be served otherwise than before.
+    /// Some kinds may be served differently than before.
     Changed,
-    /// Some that are not served may be by now: a definition that is established is not yet discoverable.
+    /// Some kinds that are not served may be served by now: an established definition is not discoverable at once.
     MayBeServed,
 }
 
@@ -88,27 +92,27 @@ pub struct Discovery {
     tell: OnceLock<Tell>,
 }
 
-/// What is asked of the API server.
+/// A question to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Question {
-    /// A kind in exactly this version.
+    /// Is a kind served in exactly this version?
     Exactly(WrittenKind),
-    /// A kind of this group, in whichever version it is served.
+    /// Is a kind of this group served, in any version?
     Somehow(GroupKind),
 }
 
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// How it is served, as was answered last.
+    /// The last answer.
     served: Option<Served>,
-    /// Whether that has to be asked anew.
+    /// Whether it must be asked again.
     stale: bool,
-    /// What is answered instead of an answer.
+    /// The failure, if the last question was not answered.
     failure: Option<String>,
 }
 
 impl Known {
-    /// What counts without asking. None: it is to be asked.
+    /// The answer that counts without asking. None: it must be asked.
     fn answer(&self) -> Option<Served> {
         match (&self.failure, &self.served) {
             (Some(_), Some(served)) => Some(served.clone()),
@@ -119,12 +123,12 @@ impl Known {
 }
 
 impl Discovery {
-    /// Knows nothing yet.
+    /// Creates a discovery without any knowledge.
     pub fn new(context: &Context) -> Arc<Self> {
         Arc::new(Self { context: context.clone(), known: Mutex::default(), tell: OnceLock::new() })
     }
 
-    /// Begins to follow the definitions of kinds, and tells from now on what happens to the kinds. To be called once.
+    /// Starts to follow the definitions of kinds, and reports changes of the kinds from now on. Must be called once.
     pub fn follow(self: &Arc<Self>, tell: impl Fn(News) + Send + Sync + 'static) {
         let _ = self.tell.set(Box::new(tell));
         let (discovery, metrics) = (Arc::downgrade(self), self.context.metrics().clone());
@@ -132,7 +136,7 @@ impl Discovery {
         tokio::spawn(async move {
             let mut first = true;
             supervise("CustomResourceDefinition", &metrics, || {
-                // What happened while nobody listened is not told again.
+                // Changes that happened while no watch ran are not reported again.
                 if let Some(discovery) = discovery.upgrade().filter(|_| !std::mem::take(&mut first)) {
                     discovery.doubt(|_| true);
                 }
@@ -142,14 +146,14 @@ impl Discovery {
         });
     }
 
-    /// Whether the API server has these kinds, each in exactly this version.
+    /// Returns whether the API server has these kinds, each in exactly this version.
     pub async fn served(self: &Arc<Self>, kinds: &BTreeSet<WrittenKind>) -> BTreeMap<WrittenKind, Served> {
         let questions = kinds.iter().map(|kind| Question::Exactly(kind.clone()));
         kinds.iter().cloned().zip(self.ask_all(questions.collect()).await).collect()
     }
 
-    /// How kinds are addressed of which there may be objects: as they are written or, where that version is served no more,
-    /// in another, in which the same objects are found.
+    /// Returns how to address kinds of which objects may exist: in the version that is asked for or, where that is no
+    /// longer served, in another version that returns the same objects.
     pub async fn served_somehow(self: &Arc<Self>, kinds: &BTreeSet<WrittenKind>) -> BTreeMap<WrittenKind, Served> {
         let mut answers = self.served(kinds).await;
         let lacking: Vec<WrittenKind> =
@@ -160,18 +164,18 @@ impl Discovery {
         answers
     }
 
-    /// A kind is served so.
+    /// Records that a kind is served in this way.
     pub fn learn(&self, kind: &WrittenKind, served: Served) {
         let known = Known { served: Some(served), ..Known::default() };
         lock(&self.known).insert(Question::Exactly(kind.clone()), known);
     }
 
-    /// This kind is to be asked for anew.
+    /// Marks this kind to be asked for again.
     pub fn forget(&self, group: &str, plural: &str) {
         self.doubt(|resource| resource.group == group && resource.plural == plural);
     }
 
-    /// The kinds of these resources are asked for anew. Until that is answered, what is known of them is better than nothing.
+    /// Marks the kinds of these resources to be asked for again. Until then, the old answer is better than none.
     fn doubt(&self, which: impl Fn(&ApiResource) -> bool) {
         for known in lock(&self.known).values_mut() {
             if matches!(&known.served, Some(Served::Yes { resource, .. }) if which(resource)) {
@@ -184,7 +188,7 @@ impl Discovery {
         join_all(questions.into_iter().map(|question| self.answer(question))).await
     }
 
-    /// What is known, or is answered now, and remembered.
+    /// Returns the cached answer, or asks now and caches the answer.
     async fn answer(self: &Arc<Self>, question: Question) -> Served {
         let known = lock(&self.known).get(&question).and_then(Known::answer);
         match known {
@@ -207,7 +211,7 @@ impl Discovery {
         served
     }
 
-    /// Asks the API server, and answers in words why it could not tell.
+    /// Asks the API server. Returns the reason as text if it could not answer.
     async fn ask_api(&self, question: &Question) -> Result<Served, String> {
         let client = self.context.client();
         let asked = async {
@@ -238,7 +242,7 @@ impl Discovery {
     }
 }
 
-/// Keeps an answer, and says what counts now.
+/// Caches an answer, and returns what counts now.
 fn remember(known: &mut BTreeMap<Question, Known>, question: &Question, answer: Result<Served, String>) -> Served {
     match answer {
         Ok(served @ Served::Yes { .. }) => {
@@ -257,7 +261,7 @@ fn remember(known: &mut BTreeMap<Question, Known>, question: &Question, answer: 
     }
 }
 
-/// Asks what could not be answered until all of it was.
+/// Repeats the questions that could not be answered until all of them are.
 async fn retry(discovery: Weak<Discovery>) {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -299,7 +303,7 @@ fn definitions(context: &Context) -> impl Stream<Item = Change<Definition>> + Se
 /// Follows the definitions of kinds.
 async fn follow(discovery: Weak<Discovery>, changes: impl Stream<Item = Change<Definition>> + Send) {
     let mut changes = std::pin::pin!(changes);
-    // The definitions that changed lately, and when the last of them did.
+    // The definitions that changed recently, and when the last of them did.
     let (mut lately, mut last) = (BTreeSet::new(), None);
     loop {
         let change = match last {
@@ -312,12 +316,12 @@ async fn follow(discovery: Weak<Discovery>, changes: impl Stream<Item = Change<D
             Ok(Some(Change::Gone(key))) => key.name,
             Ok(Some(Change::Synced)) => continue,
             Ok(None) => return,
-            // Established is not yet discoverable, and nobody tells when it is.
+            // An established definition is not discoverable at once, and there is no event for that.
             Err(_) if last.is_some_and(|at: Instant| at.elapsed() < LAG) => {
                 discovery.tell(News::MayBeServed);
                 continue;
             }
-            // What is served no more may have been discovered until now.
+            // A kind that is no longer served may have been discoverable until now.
             Err(_) => {
                 last = None;
                 discovery.ask_anew(&std::mem::take(&mut lately));
@@ -348,12 +352,12 @@ fn served((resource, capabilities): (ApiResource, ApiCapabilities)) -> Served {
     Served::Yes { resource, namespaced: capabilities.scope == KindScope::Namespaced, has_status }
 }
 
-/// What the API server says of a kind, or of a group; none: it has no such thing.
+/// The API server's answer about a kind or a group; none if it has no such thing.
 fn found<T>(answer: kube::Result<T>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(kube::Error::Discovery(_)) => Ok(None),
-        // Of a group that it does not have at all, in plain text.
+        // The API server returns this as plain text for a group that it does not have at all.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error.into()),
     }

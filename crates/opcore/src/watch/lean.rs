@@ -1,10 +1,11 @@
-//! Objects as they are watched: without their managed fields, where nobody looks at them, and only as deep as we can read.
+//! Objects as they are watched: without managed fields where they are not needed, and only as deep as they can be read.
 //!
-//! Managed fields are a tree with a node for every field that anyone ever wrote. Built, and dropped again, for every object
-//! of a list, they took most of the memory that a process with many objects had.
+//! Managed fields are a tree with a node for every field that anyone ever wrote. Building and dropping this tree for
+//! every object of a list took most of the memory of a process with many objects.
 //!
-//! The API server takes objects that are nested thousands of levels deep, and serde_json gives up at 128: one such object
-//! would cost the whole list. Here what is too deep is passed over, which takes no recursion, and that it was is noted.
+//! The API server accepts objects that are nested thousands of levels deep, but serde_json fails at 128 levels: one
+//! such object would make the whole list fail. Here the part that is too deep is skipped, without recursion, and the
+//! object is marked.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -20,14 +21,15 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// An object may be nested this deep, itself being the first level. With room for what comes around it and in it: a list,
-/// or managed fields in the answer to a write. What can be read in one place can then be read in all.
+/// How many levels deep an object may be nested, counting the object itself as the first. This leaves room for what
+/// surrounds it or is added to it: a list, or managed fields in the response to a write. An object that can be read in
+/// one place can then be read in all.
 pub(crate) const DEEPEST: usize = 100;
 
-/// The managed fields repeat the content, so many levels further down: a field without content is a level there.
+/// Managed fields repeat the content this many levels deeper: a field without content is one level there.
 const MANAGED_FIELDS_DEEPER: usize = 5;
 
-/// An object, with so much of its content.
+/// An object with a chosen part of its content.
 #[derive(Clone, Debug)]
 pub(crate) struct Lean<C> {
     types: Option<TypeMeta>,
@@ -38,17 +40,17 @@ pub(crate) struct Lean<C> {
 }
 
 impl<C> Lean<C> {
-    /// Whether some of it is nested too deep, and is null here.
+    /// Whether a part of it is nested too deeply, and is null here.
     pub(super) fn is_too_deep(&self) -> bool {
         self.is_too_deep
     }
 }
 
-/// How much of an object is asked for.
+/// Which part of an object is requested.
 pub(crate) trait Content: Clone + Debug + Send + 'static {
-    /// Whether it is nothing beside the metadata.
+    /// Whether only the metadata is requested.
     const METADATA_ONLY: bool;
-    /// Whether the managed fields are among it.
+    /// Whether it includes the managed fields.
     const MANAGED_FIELDS: bool;
 }
 
@@ -61,7 +63,7 @@ impl Content for Everything {
     const MANAGED_FIELDS: bool = true;
 }
 
-/// Everything but the managed fields.
+/// Everything except the managed fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Unmanaged;
 
@@ -70,7 +72,7 @@ impl Content for Unmanaged {
     const MANAGED_FIELDS: bool = false;
 }
 
-/// Nothing beside the metadata, and no managed fields.
+/// Only the metadata, without managed fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Nothing;
 
@@ -79,7 +81,7 @@ impl Content for Nothing {
     const MANAGED_FIELDS: bool = false;
 }
 
-// Not derived: what is flattened is buffered first, as deep as it is.
+// Not derived: flattened fields would first be buffered, however deep they are.
 impl<'de, C: Content> Deserialize<'de> for Lean<C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Reader(PhantomData))
@@ -121,7 +123,7 @@ impl<'de, C: Content> Visitor<'de> for Reader<C> {
     }
 }
 
-/// Builds a value. What is nested deeper than so many levels is null in it.
+/// Builds a value in which everything deeper than this many levels is null.
 #[derive(Clone, Copy)]
 struct Shallow<'a> {
     levels: usize,
@@ -129,7 +131,7 @@ struct Shallow<'a> {
 }
 
 impl Shallow<'_> {
-    /// For what is one level further in, if that is not too deep.
+    /// The same, for one level further in; none if that is too deep.
     fn inside(self) -> Option<Self> {
         let levels = self.levels.checked_sub(1);
         self.too_deep.set(self.too_deep.get() || levels.is_none());
@@ -258,7 +260,7 @@ impl From<Lean<Nothing>> for PartialObjectMeta<DynamicObject> {
     }
 }
 
-/// What [`ObjectMeta`] has, but for the managed fields.
+/// The fields of [`ObjectMeta`], except the managed fields.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -335,7 +337,7 @@ mod tests {
         for object in [
             r#"{"apiVersion":"v1","kind":"Odd","metadata":{"name":"a","managedFields":[{"fieldsV1":{"f:a":{".":{}}}}]},
                 "spec":{"b":true,"n":null,"i":-7,"u":18446744073709551615,"f":1.5,"s":"r\u00e4in\n","l":[[],{},[1,"x"]]}}"#,
-            // An item of a list has no types.
+            // An item of a list has no type information.
             r#"{"metadata":{"name":"a"},"data":{}}"#,
             "{}",
         ] {
@@ -345,7 +347,7 @@ mod tests {
         }
     }
 
-    /// An object that is nested this deep, and managed fields that are, too.
+    /// An object that is nested this deep, and managed fields of the same depth.
     fn deep(name: &str, levels: usize) -> String {
         let nested = |levels: usize| format!("{}{{}}{}", r#"{"x":"#.repeat(levels - 1), "}".repeat(levels - 1));
         let (content, fields) = (nested(levels - 1), nested(levels + 1));
@@ -353,7 +355,7 @@ mod tests {
         format!(r#"{{"apiVersion":"v1","kind":"Odd","metadata":{metadata},"spec":{content},"status":{{"told":"so"}}}}"#)
     }
 
-    /// As it is read in a list, in a watch, and alone.
+    /// The same object as read in a list, in a watch, and alone.
     fn read<C: Content>(object: &str) -> [Lean<C>; 3] {
         let list = format!(r#"{{"kind":"OddList","apiVersion":"v1","metadata":{{}},"items":[{object}]}}"#);
         let mut list: ObjectList<_> = serde_json::from_str(&list).unwrap();
@@ -383,7 +385,7 @@ mod tests {
 
     #[test]
     fn what_is_not_too_deep_is_read_by_kube_with_its_managed_fields_too() {
-        // The answers to writes are.
+        // The responses to writes contain managed fields.
         let list = format!(r#"{{"metadata":{{}},"items":[{}]}}"#, deep("odd", DEEPEST));
         serde_json::from_str::<ObjectList<DynamicObject>>(&list).unwrap();
     }

@@ -1,8 +1,8 @@
-//! Watches that are opened for whoever needs them, and closed when nobody does any more.
+//! Watches that are opened when an object needs them, and closed when none does any more.
 //!
-//! The kinds that an operator watches by itself are known when it is compiled. Those that its objects name are not: they
-//! come and go with the objects. Here each object that needs watches subscribes to them by [`ScopeId`]; two that need the
-//! same share one.
+//! The kinds that an operator itself watches are known at compile time. The kinds that its objects name are not: they
+//! come and go with the objects. Here each object that needs watches subscribes to them by [`ScopeId`]; objects that
+//! need the same watch share it.
 //!
 //! ```text
 //! subscribe ─▶ open with the first subscriber ─▶ list, watch ─▶ Listener ─▶ close with the last
@@ -12,27 +12,28 @@
 //! # Guarantees
 //!
 //! - A scope is open exactly as long as it has a subscriber; all its subscribers share one list and one watch.
-//! - Each opening of a scope is a generation of its own. From the moment in which a scope is closed or opened anew, what an
-//!   older generation had still to tell reaches nobody: not a change, and least of all that everything was told.
-//! - What the listener is told of one scope, it is told one after another: [`Listener::opened`], then changes, among them
-//!   [`Change::Synced`] once all that exists was told, and at last [`Listener::closed`].
-//! - An object that is gone is reported as gone, also when it went between two generations.
-//! - A listener that panics misses that one change, and hears of the others; [`Listener::missed`] says so, and soon
-//!   everything is told anew. Until that went well, it is not told [`Change::Synced`].
-//! - With a resync, everything is told anew at least as often as the subscriber wants that wants it most often, a little
-//!   earlier each time, so that scopes do not list in step. It costs one list, however many subscribers there are.
-//! - A right that is missing, and an API that does not answer, are remembered as [`Trouble`] and tried again by the watch
-//!   itself; they concern their own scope only.
+//! - Each opening of a scope is a generation of its own. Once a scope is closed or reopened, nothing that an older
+//!   generation still had to report is delivered: no change, and no [`Change::Synced`].
+//! - Reports about one scope are delivered one after another: [`Listener::opened`], then changes, with
+//!   [`Change::Synced`] once everything that exists has been reported, and finally [`Listener::closed`].
+//! - An object that is gone is reported as gone, also if it disappeared between two generations.
+//! - A listener that panics misses only that change and receives the others. [`Listener::missed`] is called, and
+//!   everything is soon reported again. Until that succeeds, [`Change::Synced`] is not reported.
+//! - With a resync, everything is reported again at least as often as the subscriber with the shortest interval wants,
+//!   a little earlier each time, so that scopes do not list at the same time. It costs one list, however many
+//!   subscribers there are.
+//! - A missing permission, or an API that does not answer, is recorded as [`Trouble`] and retried by the watch itself.
+//!   It affects only its own scope.
 //!
 //! # Assumptions
 //!
-//! - The listener does not call the registry while it is being told something, and whoever calls the registry holds no lock
-//!   that the listener takes.
+//! - The listener does not call the registry from its callbacks, and a caller of the registry holds no lock that the
+//!   listener takes.
 //! - It is used inside a Tokio runtime.
 //!
 //! # Errors
 //!
-//! None: what goes wrong is told as [`Trouble`], logged and counted.
+//! None: failures are reported as [`Trouble`], logged and counted.
 
 mod follow;
 mod gate;
@@ -59,21 +60,21 @@ use crate::lock;
 use crate::metrics::Metrics;
 use crate::queue::Key;
 
-/// What is told of the scopes that are open.
+/// Receives reports about the scopes that are open.
 pub trait Listener: Send + Sync + 'static {
-    /// From now on everything in the scope is told, or told anew, up to [`Change::Synced`].
+    /// From now on everything in the scope is reported, or reported again, up to [`Change::Synced`].
     fn opened(&self, scope: &ScopeId, opening: Opening);
 
-    /// Something happened to an object in the scope.
+    /// An object in the scope changed.
     fn changed(&self, scope: &ScopeId, change: Change<DynamicObject>);
 
-    /// A change was not taken in. What is known of the scope may lack something until the next [`Change::Synced`].
+    /// The listener failed on a change. What is known of the scope may be incomplete until the next [`Change::Synced`].
     fn missed(&self, _scope: &ScopeId) {}
 
-    /// The scope cannot be listed or watched; or, with none, it can again.
+    /// The scope cannot be listed or watched. With none: it can be again.
     fn troubled(&self, _scope: &ScopeId, _trouble: Option<&Trouble>) {}
 
-    /// Nobody is subscribed any more: what is known of the scope is no longer kept true.
+    /// The last subscriber is gone: what is known of the scope is no longer kept up to date.
     fn closed(&self, scope: &ScopeId);
 }
 
@@ -82,31 +83,31 @@ pub trait Listener: Send + Sync + 'static {
 pub enum Opening {
     /// It has its first subscriber.
     First,
-    /// Someone [asked](Registry::relist) to be told everything anew.
+    /// A caller [asked](Registry::relist) for everything to be reported again.
     Asked,
-    /// It was time. What is known is as true as it was before.
+    /// The resync is due. What is known is as accurate as before.
     Resync,
-    /// Something was missed.
+    /// A change was missed.
     Recovery,
 }
 
 /// Why a scope cannot be listed or watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What helps against it.
+    /// What to do about it.
     pub kind: TroubleKind,
-    /// What the API server says.
+    /// The message of the API server.
     pub message: String,
 }
 
-/// What helps against a [`Trouble`].
+/// What to do about a [`Trouble`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TroubleKind {
-    /// A grant: the right to list or watch is missing.
+    /// Grant the missing permission to list or watch.
     Forbidden,
     /// The API server no longer has the kind; see [`Discovery::forget`](super::Discovery::forget).
     NotServed,
-    /// Time, or a look at the API server, or at the one that it asks in turn.
+    /// Wait, or check the API server or the aggregated API behind it.
     Unavailable,
 }
 
@@ -133,11 +134,11 @@ impl Trouble {
 pub struct Subscription {
     /// The scopes that it needs.
     pub scopes: BTreeSet<ScopeId>,
-    /// How often everything in them is to be told anew at least, although nothing seems to have happened. None: never.
+    /// How often everything in the scopes must be reported again at least, even without changes. None: never.
     pub resync: Option<Duration>,
 }
 
-/// The watches that are open, and for whom.
+/// The open watches, and their subscribers.
 pub struct Registry {
     shared: Arc<Shared>,
     watches: Mutex<Watches>,
@@ -149,7 +150,7 @@ struct Watches {
     subscriptions: HashMap<Key, Subscription>,
 }
 
-/// A watch that is open, with how often each of its subscribers wants a resync.
+/// An open watch, with the resync interval of each subscriber.
 struct Watch {
     watched: Arc<Watched>,
     subscribers: HashMap<Key, Option<Duration>>,
@@ -166,7 +167,7 @@ impl Drop for Watch {
 struct Watched {
     scope: ScopeId,
     gate: Gate,
-    /// The objects that were told of, across generations.
+    /// The objects that were reported, across generations.
     known: Mutex<Known>,
     trouble: Mutex<Option<Trouble>>,
     /// The generation has changed.
@@ -177,13 +178,13 @@ struct Watched {
 /// What all watches share.
 struct Shared {
     source: Box<dyn Source>,
-    /// Not a strong reference: the listener is who holds the registry.
+    /// Not a strong reference: the listener holds the registry.
     listener: Weak<dyn Listener>,
     metrics: Metrics,
     jitter: RandomState,
 }
 
-/// Where watches come from.
+/// Opens watches.
 trait Source: Send + Sync + 'static {
     fn events(&self, scope: &ScopeId) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>>;
 }
@@ -200,9 +201,9 @@ impl Source for Cluster {
 }
 
 impl Registry {
-    /// A registry without watches, which tells this listener.
+    /// A registry without watches that reports to this listener.
     ///
-    /// The listener usually holds the registry: [`Arc::new_cyclic`] makes both.
+    /// The listener usually holds the registry: [`Arc::new_cyclic`] creates both.
     pub fn new(context: &Context, listener: Weak<dyn Listener>) -> Self {
         let cluster = Cluster { client: context.client().clone(), lives: context.limits().watch };
         Self::over(Box::new(cluster), listener, context.metrics().clone())
@@ -213,9 +214,9 @@ impl Registry {
         Self { shared, watches: Mutex::default() }
     }
 
-    /// From now on the subscriber has these scopes, and no others.
+    /// From now on the subscriber has exactly these scopes.
     ///
-    /// To say the same again costs next to nothing.
+    /// Repeating the same subscription costs almost nothing.
     pub fn subscribe(&self, subscriber: &Key, wanted: &Subscription) {
         let mut watches = lock(&self.watches);
         if watches.subscriptions.get(subscriber) == Some(wanted) {
@@ -232,7 +233,7 @@ impl Registry {
         }
     }
 
-    /// The subscriber needs nothing any more.
+    /// Removes the subscriber from all scopes.
     pub fn unsubscribe(&self, subscriber: &Key) {
         let mut watches = lock(&self.watches);
         for scope in watches.subscriptions.remove(subscriber).unwrap_or_default().scopes {
@@ -240,8 +241,8 @@ impl Registry {
         }
     }
 
-    /// Everything in these scopes is told anew, as far as they are open: when this returns, [`Listener::opened`] was called
-    /// for each of them, and what their watches had still to tell reaches nobody any more.
+    /// Reports everything in these scopes again, if they are open. When this returns, [`Listener::opened`] was called
+    /// for each of them, and reports of their older watches are no longer delivered.
     pub fn relist(&self, scopes: &BTreeSet<ScopeId>) {
         let watches = lock(&self.watches);
         for Watch { watched: open, .. } in scopes.iter().filter_map(|scope| watches.by_scope.get(scope)) {
@@ -250,7 +251,7 @@ impl Registry {
         }
     }
 
-    /// What keeps these scopes from being listed and watched, as far as anything does.
+    /// What prevents these scopes from being listed and watched, if anything does.
     pub fn troubles(&self, scopes: &BTreeSet<ScopeId>) -> Vec<(ScopeId, Trouble)> {
         let watches = lock(&self.watches);
         let trouble_of = |scope: &ScopeId| lock(&watches.by_scope.get(scope)?.watched.trouble).clone();
@@ -289,7 +290,7 @@ impl Registry {
 }
 
 impl Watch {
-    /// Resyncs as often as the subscriber wants that wants it most often.
+    /// Schedules resyncs by the shortest interval of the subscribers.
     fn schedule(&self) {
         let shortest = self.subscribers.values().flatten().min().copied();
         self.watched.resync.send_if_modified(|resync| std::mem::replace(resync, shortest) != shortest);
@@ -297,14 +298,14 @@ impl Watch {
 }
 
 impl Shared {
-    /// Tells the listener. Answers whether it took that in.
+    /// Calls the listener. Returns whether it handled the report without a panic.
     fn tell(&self, what: impl FnOnce(&dyn Listener)) -> bool {
         let Some(listener) = self.listener.upgrade() else { return true };
         let told = std::panic::catch_unwind(AssertUnwindSafe(|| what(listener.as_ref())));
         told.inspect_err(|panic| supervise::tell("watch", &self.metrics, panic.as_ref())).is_ok()
     }
 
-    /// So long, or a little less.
+    /// The interval, or a little less.
     fn jittered(&self, interval: Duration, scope: &ScopeId, turn: u64) -> Duration {
         let share = u32::try_from(self.jitter.hash_one((scope, turn)) >> 32).unwrap_or(u32::MAX);
         interval.mul_f64(1.0 - 0.1 * f64::from(share) / f64::from(u32::MAX))

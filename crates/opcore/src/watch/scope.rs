@@ -1,4 +1,4 @@
-//! What a watch is on, as a value that can be compared and sorted.
+//! The scope of a watch, as a value that can be compared and sorted.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use kube::api::ApiResource;
 use super::Scope;
 use crate::object::GroupKind;
 
-/// A watch by what it is on: a kind, in one namespace or in all, all objects or only those with certain labels.
+/// Identifies a watch by its scope: a kind, in one namespace or in all, all objects or only those with certain labels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScopeId {
     /// The kind's group.
@@ -20,7 +20,7 @@ pub struct ScopeId {
     pub kind: String,
     /// The kind, as the API server addresses it.
     pub plural: String,
-    /// None: in all.
+    /// None: all namespaces.
     pub namespace: Option<String>,
     /// A label selector. None: all objects.
     pub labels: Option<String>,
@@ -39,12 +39,12 @@ impl ScopeId {
         }
     }
 
-    /// All objects of a kind that is known when this is compiled.
+    /// All objects of a kind that is known at compile time.
     pub fn of<K: Resource<DynamicType = ()>>(namespace: Option<String>) -> Self {
         Self::new(&ApiResource::erase::<K>(&()), namespace)
     }
 
-    /// Only those of them that have these labels.
+    /// The same scope, restricted to objects with these labels.
     #[must_use]
     pub fn labelled(self, selector: impl Into<String>) -> Self {
         Self { labels: Some(selector.into()), ..self }
@@ -65,24 +65,24 @@ impl ScopeId {
         }
     }
 
-    /// The kind, whatever its version.
+    /// The kind without its version.
     pub fn group_kind(&self) -> GroupKind {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
 
-    /// Whether it is on objects of this kind.
+    /// Whether the scope is on objects of this kind.
     pub fn is_on(&self, kind: &GroupKind) -> bool {
         self.kind == kind.kind && self.group == kind.group
     }
 
-    /// What to watch, for so long at a time.
+    /// What to watch, with this lifetime per connection.
     pub(super) fn scope(&self, lives: Duration) -> Scope {
         Scope { resource: self.resource(), namespace: self.namespace.clone(), labels: self.labels.clone(), lives }
     }
 }
 
 impl fmt::Display for ScopeId {
-    /// As people type it after `kubectl get`.
+    /// The kind, as users type it after `kubectl get`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.plural)?;
         if !self.group.is_empty() {

@@ -1,4 +1,4 @@
-//! Work that must not end: what panics is begun anew, after a growing pause.
+//! Tasks that must not end: after a panic they are restarted, with growing pauses.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -9,8 +9,8 @@ use super::Pace;
 use crate::error::Class;
 use crate::metrics::Metrics;
 
-/// Runs what `begin` begins until it ends by itself. Each time that it panics it is begun anew: at first soon, then more
-/// and more slowly.
+/// Runs the task that `begin` starts until it ends by itself. After each panic it is started again, with growing
+/// pauses.
 pub(super) async fn supervise<F: Future<Output = ()>>(what: &str, metrics: &Metrics, mut begin: impl FnMut() -> F) {
     let mut pace = Pace::default();
     while let Err(panic) = AssertUnwindSafe(async { begin().await }).catch_unwind().await {

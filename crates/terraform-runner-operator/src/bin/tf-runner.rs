@@ -1,4 +1,4 @@
-//! The runner: see [`terraform_runner_operator::runner`].
+//! The runner's program: see [`terraform_runner_operator::runner`].
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! What is kept in order beside the runs: the Secret with the outputs; Jobs, inputs and plans that nobody needs any more.
+//! What is maintained besides runs: the Secret with the outputs, and the removal of Jobs, inputs and plans that are no
+//! longer needed.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +10,20 @@ use crate::api::v1alpha1::{OutputsWritten, TerraformWorkspace, TerraformWorkspac
 use crate::observe::{JobEnd, JobSeen, Observed};
 use crate::render;
 
-/// What a Secret holds at most, by Kubernetes.
+/// The most that a Secret can hold in Kubernetes.
 const SECRET_BYTES: usize = 1 << 20;
 
-/// The Secret with the outputs, as they were last told; others that had them go.
+/// The Secret with the outputs as last reported; other Secrets that had them are deleted.
 ///
 /// # Errors
 ///
-/// When a Secret has no room for them, as a sentence.
+/// When they do not fit into a Secret, as a sentence.
 pub(super) fn outputs(
     workspace: &TerraformWorkspace,
     seen: &Observed,
     status: &mut TerraformWorkspaceStatus,
 ) -> Result<Vec<Write>, String> {
-    // A name that is ours is refused: what is kept under it is no place for outputs.
+    // One of our own names is refused, because the Secret of that name holds other data.
     let may_write = status.last_applied.is_some() && workspace.spec.outputs.taken().is_none();
     let name = render::outputs_name(workspace);
     if let Some(fault) = seen.outputs_fault.as_ref().filter(|_| may_write) {
@@ -49,7 +50,7 @@ pub(super) fn outputs(
             .find(|part| part.target.name == report)
             .map(|part| part.version.clone())
             .unwrap_or_default(),
-        // Who writes it knows.
+        // The code that writes the Secret fills in its name.
         secret: String::new(),
     });
     let old = seen.parts.iter().filter(|part| part.part == "outputs" && part.target.name != name);
@@ -57,14 +58,14 @@ pub(super) fn outputs(
     Ok(Write::apply(&secret).into_iter().chain(old).collect())
 }
 
-/// Jobs whose result is recorded, and inputs that no run and no destroy needs any more.
+/// The deletes of Jobs whose result is recorded, and of inputs that no run and no destroy needs any more.
 pub(super) fn leftovers(
     workspace: &TerraformWorkspace,
     seen: &Observed,
     status: &TerraformWorkspaceStatus,
 ) -> Vec<Write> {
     let mut writes = Vec::new();
-    // What is recorded must be published before the evidence goes.
+    // A result must be published before its Job is deleted.
     let published = workspace.status.as_ref();
     if published.and_then(|published| published.run.as_ref()) != status.run.as_ref() {
         return writes;
@@ -82,8 +83,8 @@ pub(super) fn leftovers(
             writes.push(delete(job.target.clone()));
         }
     }
-    // A run is published before its Job is made: one that nobody remembers was made by someone who did not hear in time that
-    // its run was not wanted any more.
+    // A run is published before its Job is created. A Job that is not in the status was created by a process that did
+    // not learn in time that its run was no longer wanted.
     let names = render::names(workspace);
     let remembered: BTreeSet<String> = status.history.iter().map(|record| names.job(record.number)).collect();
     let strays = seen.jobs.iter().filter(|job| job.ended.is_none() && !job.deleting);
@@ -94,7 +95,7 @@ pub(super) fn leftovers(
     writes.extend(strays.map(|job| delete(job.target.clone())));
     let needed: BTreeSet<&str> = [
         status.run.as_ref().filter(|run| !run.is_over()).map(|run| run.inputs.as_str()),
-        // Should it begin nothing, these are again what a destroy works from.
+        // If the run begins nothing, a destroy works from these again.
         status.run.as_ref().filter(|run| !run.is_over()).and_then(|run| run.previous_inputs.as_deref()),
         status.begun_inputs.as_deref(),
         status.last_applied.as_ref().map(|applied| applied.hash.as_str()),
@@ -107,16 +108,16 @@ pub(super) fn leftovers(
     let is_needed = |name: &str| begins.iter().any(|first| name.starts_with(first.trim_end_matches('0')));
     let inputs = seen.parts.iter().filter(|part| part.part == "inputs" && !is_needed(&part.target.name));
     writes.extend(inputs.map(|part| delete(part.target.clone())));
-    // A version that is written anew goes into a place of its own; the one that it drops holds values for nothing.
+    // A new version goes into its own place; the one that it replaces holds values unnecessarily.
     let counts = |place| seen.kept_places.as_ref().is_none_or(|kept| kept.contains(&place));
     let dropped =
         seen.parts.iter().filter(|part| names.place_of(&part.target.name).is_some_and(|place| !counts(place)));
     writes.extend(dropped.map(|part| {
-        // Whoever writes into it in this moment keeps it.
+        // If a process writes into it at this moment, it stays.
         let resource_version = Some(part.version.clone());
         Write::Delete(Delete { target: part.target.clone(), resource_version, dependants: Dependants::Background })
     }));
-    // A plan holds what it plans in the clear.
+    // A plan contains the planned values in plain text.
     let is_needed = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && !plan.discarded)
         || status.run.as_ref().is_some_and(|run| !run.is_over());
     let plans = seen.parts.iter().filter(|part| !is_needed && is_of_plan(&names.plan(), &part.target.name));

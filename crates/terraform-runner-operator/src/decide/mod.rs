@@ -1,4 +1,4 @@
-//! What is decided, from the workspace, what was read, and the time alone.
+//! Decisions, based only on the workspace, what was read, and the time.
 //!
 //! ```text
 //!   what came of the run ─▶ what is wanted next ─▶ what stands in the way ─▶ a new run, published
@@ -6,8 +6,8 @@
 //!                                                                  the next pass makes its Job
 //! ```
 //!
-//! A run is published before its Job is made, and its inputs are kept before it is published: a crash between any two
-//! writes finds what it needs to go on.
+//! A run is published before its Job is created, and its inputs are kept before it is published: after a crash between
+//! any two writes, everything needed to continue exists.
 
 mod cleanup;
 mod next_run;
@@ -34,19 +34,19 @@ pub use teardown::tear_down;
 /// What a decision claims: a turn to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
-    /// None: nothing runs, and nothing is to.
+    /// No claim: nothing runs, and nothing is about to.
     #[default]
     None,
-    /// One for a run that begins.
+    /// A turn for a run that begins.
     Take(Class),
-    /// The one that it has, for a run that is under way.
+    /// The turn that the workspace has, for an active run.
     Keep(Class),
-    /// The place in the queue that it got when there was none.
+    /// The place in the queue that it got when no turn was free.
     Await,
 }
 
 impl Turn {
-    /// What is claimed for what is to be published. `queued` says that a run would begin, were it its turn.
+    /// The claim for a status to be published. `queued` means that a run would begin if a turn were free.
     fn of(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, queued: bool) -> Self {
         let published = workspace.status.as_ref().and_then(|status| status.run.as_ref()).map(|run| run.number);
         match status.run.as_ref().filter(|run| !run.is_over()) {
@@ -58,12 +58,12 @@ impl Turn {
     }
 }
 
-/// What a run counts as.
+/// The class of a run.
 fn class(action: Action) -> Class {
     if action == Action::Check { Class::Check } else { Class::Run }
 }
 
-/// Decides how a workspace is kept applied.
+/// Decides how to keep a workspace applied.
 pub fn keep_applied(
     workspace: &TerraformWorkspace,
     seen: &Observed,
@@ -84,7 +84,7 @@ pub fn keep_applied(
             writes = make_job(workspace, seen, &status, settings);
             let start_by = next_run::start_by(seen, &status, settings.start_within);
             let is_late = start_by.is_some_and(|at| at <= now);
-            // One that was given up may have started since.
+            // A run that was given up may have started since.
             let given_up_before = status.run.as_ref().is_some_and(|run| run.given_up);
             if is_late || given_up_before || is_outdated(workspace, seen, &status) {
                 writes.together(given_up(workspace, seen, &mut status, is_late, now));
@@ -92,7 +92,7 @@ pub fn keep_applied(
             let next = [assessment.next, start_by.filter(|_| !is_late)].into_iter().flatten().min();
             assessment.until(next)
         }
-        // What came of a run is published before anything is written for the next: that write may fail.
+        // The result of a run is published before anything is written for the next one, because that write may fail.
         NextStep::Run(next_run) if just_ended => Assessment::next(&next_run),
         NextStep::Run(next_run) => {
             if let Some(obstacle) = obstacles::obstacle(workspace, seen, &next_run, now) {
@@ -100,7 +100,7 @@ pub fn keep_applied(
                 stopped(obstacle, &mut status, &mut writes)
             } else {
                 begin(workspace, seen, &next_run, &mut status, &mut writes, now);
-                // What is compared is ready.
+                // The workspace that is being compared is ready.
                 if next_run.action == Action::Check { next_run::ready(&status) } else { Assessment::running(&status) }
             }
         }
@@ -109,7 +109,7 @@ pub fn keep_applied(
     let new_key = seen.key.as_ref().filter(|key| !key.is_kept);
     writes.together(new_key.and_then(|key| Write::apply(&render::key_secret(workspace, &key.value)).ok()));
     match cleanup::outputs(workspace, seen, &mut status) {
-        // Last: whoever owns a Secret of that name keeps nothing else from being done.
+        // Last, so that a foreign Secret of that name does not prevent anything else.
         Ok(outputs) => {
             writes.together(outputs);
         }
@@ -127,7 +127,7 @@ pub fn keep_applied(
     Decision { writes, status, notes, next, claims, release: false }
 }
 
-/// Keeps the inputs and puts the run down in the status. Its Job is made when that is published.
+/// Keeps the inputs and records the run in the status. Its Job is created when that is published.
 fn begin(
     workspace: &TerraformWorkspace,
     seen: &Observed,
@@ -143,13 +143,13 @@ fn begin(
         let secrets = render::input_secrets(workspace, inputs);
         writes.together(secrets.iter().filter_map(|secret| Write::apply(secret).ok()));
     }
-    // Long before they are needed: the API server takes a moment to know them.
+    // Long before the permissions are needed: the API server takes a moment to know them.
     let adopts = seen.adopted.as_ref().map(|adopted| adopted.secret.clone());
     writes.together(render::rights(workspace, places(workspace, seen), adopts.as_deref()));
     let last = status.run.as_ref();
     let number = last.map_or(1, |run| run.number + 1);
     if next_run.action == Action::Destroy && last.is_none_or(|run| run.action != Action::Destroy) {
-        // What failed before says nothing of how a destroy goes.
+        // Earlier failures say nothing about how a destroy will end.
         status.failures = 0;
     }
     let asked = next_run::is_asked_anew(workspace, status);
@@ -165,7 +165,7 @@ fn begin(
         backend: inputs.map(|inputs| inputs.backend.clone()),
         adopts,
         anew,
-        // An approved plan was made with what there was, and Terraform compares.
+        // An approved plan was made with the existing state, and Terraform compares the two.
         expects_state: status.last_applied.is_some()
             && status.begun_inputs.is_some()
             && next_run.plan.is_none()
@@ -187,7 +187,7 @@ fn begin(
         status.begun_backend = inputs.map(|inputs| inputs.backend.clone());
     }
     if let Some(plan) = status.plan.as_mut().filter(|_| next_run.makes_a_plan()) {
-        // Another one takes its place.
+        // A new plan takes its place.
         plan.needs_approval = false;
     }
     (status.retry_at, status.lock) = (None, None);
@@ -197,7 +197,7 @@ fn begin(
     }
 }
 
-/// Whether the run that is under way is of a spec, or of inputs, that nobody wants any more.
+/// Whether the active run has a spec or inputs that are no longer wanted.
 fn is_outdated(workspace: &TerraformWorkspace, seen: &Observed, status: &TerraformWorkspaceStatus) -> bool {
     status.run.as_ref().is_some_and(|run| {
         let other_inputs = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
@@ -205,8 +205,8 @@ fn is_outdated(workspace: &TerraformWorkspace, seen: &Observed, status: &Terrafo
     })
 }
 
-/// Ends a run that has no Job yet and that nobody wants any more: another spec, or a person, may have forbidden by now what
-/// it would do.
+/// Ends a run that has no Job yet and that is no longer wanted: another spec, or a person, may have ruled out what it
+/// would do.
 fn drop_unbegun(
     workspace: &TerraformWorkspace,
     seen: &Observed,
@@ -224,7 +224,8 @@ fn is_of_older_spec(workspace: &TerraformWorkspace, run: &Run) -> bool {
     run.generation.is_some_and(|of| workspace.metadata.generation != Some(of))
 }
 
-/// Deletes the Job of a run whose pod has not started. That it has not is published first: afterwards nobody could tell.
+/// Deletes the Job of a run whose pod has not started. That fact is published first, because it cannot be determined
+/// afterwards.
 fn given_up(
     workspace: &TerraformWorkspace,
     seen: &Observed,
@@ -239,20 +240,20 @@ fn given_up(
     (published && run.given_up).then(|| cleanup::delete(job.target.clone()))
 }
 
-/// The Job of a run that is published was refused: the run is over before it began, and whoever waits has its turn.
+/// The Job of a published run was refused: the run is over before it began, and the next workspace gets the turn.
 pub(crate) fn refused(status: &mut TerraformWorkspaceStatus, refusal: &Refusal, now: Timestamp) {
     let lasts = !matches!(refusal.reason, RefusalReason::Terminating | RefusalReason::NotServed);
     if let Some(run) = status.run.clone().filter(|run| lasts && !run.is_over() && run.job_uid.is_none()) {
-        // A destroy is held up by that, and has not failed.
+        // A destroy is delayed by that, and has not failed.
         let is_destroy = run.action == Action::Destroy;
         let outcome = if is_destroy { Outcome::Interrupted } else { Outcome::Failed };
-        // The same template is refused each time.
+        // The same template would be refused each time.
         let run = Run { lasting: !is_destroy && refusal.reason == RefusalReason::Invalid, ..run };
         run_result::not_begun(run, refusal.message.clone(), outcome, status, whole_milliseconds(now));
     }
 }
 
-/// Makes the Job of a run that is published and has none.
+/// Creates the Job of a run that is published and has none.
 fn make_job(
     workspace: &TerraformWorkspace,
     seen: &Observed,
@@ -278,14 +279,14 @@ fn make_job(
     writes
 }
 
-/// In how many places there are, or will be, versions of the state.
+/// The number of places that hold, or will hold, versions of the state.
 fn places(workspace: &TerraformWorkspace, seen: &Observed) -> usize {
     let names = render::names(workspace);
     let used = seen.parts.iter().filter_map(|part| names.place_of(&part.target.name)).max();
     Names::state_places(&workspace.spec.history).max(used.map_or(0, |last| last + 1))
 }
 
-/// Something stands in the way of a run.
+/// The assessment when an obstacle prevents a run.
 fn stopped(obstacle: Obstacle, status: &mut TerraformWorkspaceStatus, writes: &mut Writes) -> Assessment {
     status.lock = obstacle.lock;
     if let Some(request) = obstacle.unlocked {

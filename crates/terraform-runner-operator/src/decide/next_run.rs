@@ -1,4 +1,4 @@
-//! What a workspace wants next: a run, or nothing for the time being.
+//! What a workspace needs next: a run, or nothing for now.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -15,20 +15,20 @@ use crate::observe::{Observed, PodSeen};
 use crate::render::{self, Adopted, Problem};
 use crate::run::names;
 
-/// Where a workspace stands, and when time alone changes that.
+/// The state of a workspace, and when it changes with time alone.
 #[derive(Clone, Debug)]
 pub(super) struct Assessment {
-    /// In one word.
+    /// The phase.
     pub phase: WorkspacePhase,
-    /// In the terms of the conditions.
+    /// The summary for the conditions.
     pub summary: Summary,
-    /// When to look again.
+    /// When to reconcile again.
     pub next: Option<Timestamp>,
-    /// What is wrong with the spec, if that is it.
+    /// What is wrong with the spec, if that is the cause.
     pub diagnostic: Option<Diagnostic>,
 }
 
-/// A run that a workspace wants.
+/// A run that a workspace needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NextRun {
     /// What it does.
@@ -40,13 +40,13 @@ pub(super) struct NextRun {
 }
 
 impl NextRun {
-    /// Whether it makes a plan of its own that may be applied.
+    /// Whether the run creates a plan of its own that may be applied.
     pub(super) fn makes_a_plan(&self) -> bool {
         self.plan.is_none() && matches!(self.action, Action::Plan | Action::Apply)
     }
 }
 
-/// What a workspace wants next.
+/// What a workspace needs next.
 #[derive(Clone, Debug)]
 pub(super) enum NextStep {
     /// A run.
@@ -60,7 +60,7 @@ impl Assessment {
         Self { phase, summary, next: None, diagnostic: None }
     }
 
-    /// The spec, or something that it refers to, cannot be used.
+    /// The spec, or an object that it refers to, cannot be used.
     fn wrong(phase: WorkspacePhase, reason: &'static str, problem: &Problem) -> Self {
         let (summary, field) = (format!("{}.", problem.message), Some(problem.field.clone()));
         let diagnostic = Some(Diagnostic { summary, field, ..Diagnostic::default() });
@@ -72,7 +72,7 @@ impl Assessment {
         self
     }
 
-    /// What it depends on is not ready.
+    /// A dependency is not ready.
     pub(super) fn waiting(seen: &Observed) -> Self {
         let message = format!("Waiting for {}.", seen.waits_for.join(", and "));
         Self::new(WorkspacePhase::Pending, Summary::reconciling("DependencyNotReady", message))
@@ -89,7 +89,7 @@ impl Assessment {
         Self::new(phase, Summary::reconciling(reason, "The next run is about to begin."))
     }
 
-    /// A run is under way.
+    /// A run is active.
     pub(super) fn running(status: &TerraformWorkspaceStatus) -> Self {
         let Some(run) = &status.run else {
             return Self::new(WorkspacePhase::Pending, Summary::reconciling("Pending", "Nothing has begun."));
@@ -97,7 +97,7 @@ impl Assessment {
         let (phase, reason, words) = match run.action {
             Action::Plan => (WorkspacePhase::Planning, "Planning", "plans"),
             Action::Apply => (WorkspacePhase::Applying, "Applying", "applies"),
-            // Of something that nobody wants any more.
+            // The inputs of this run are no longer wanted.
             Action::Check => {
                 (WorkspacePhase::Pending, "Checking", "compares reality with the state, and is waited for")
             }
@@ -112,23 +112,23 @@ pub(super) fn replan(workspace: &TerraformWorkspace) -> Option<&str> {
     annotations::value(workspace, REPLAN_ANNOTATION)
 }
 
-/// Whether a person asks for a new plan that was not made yet.
+/// Whether a person requested a new plan that has not been made yet.
 pub(super) fn is_asked_anew(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
     annotations::request(workspace, REPLAN_ANNOTATION, status.handled.replan.as_deref()).is_some()
 }
 
-/// The request for newer versions of providers, if there is one.
+/// The request for newer provider versions, if there is one.
 pub(super) fn upgrade(workspace: &TerraformWorkspace) -> Option<&str> {
     annotations::value(workspace, UPGRADE_ANNOTATION)
 }
 
-/// Whether a person asks for newer versions of providers that were not taken yet.
+/// Whether a person requested newer provider versions that have not been installed yet.
 fn is_asked_to_upgrade(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
     annotations::request(workspace, UPGRADE_ANNOTATION, status.handled.upgrade.as_deref()).is_some()
 }
 
-/// Whether a run takes newer versions of providers: it is asked for, or the one that was asked for did not get far enough to
-/// tell whether they do. One that failed with them is repeated without.
+/// Whether a run upgrades providers: an upgrade is requested, or the run for the last request did not get far enough to
+/// show whether it works. A run that failed with the new versions is repeated without them.
 pub(super) fn upgrades(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
     let held_up =
         |run: &&Run| run.upgrade && matches!(run.outcome, Some(Outcome::Interrupted | Outcome::Lost | Outcome::Locked));
@@ -136,19 +136,19 @@ pub(super) fn upgrades(workspace: &TerraformWorkspace, status: &TerraformWorkspa
         || status.run.as_ref().filter(held_up).is_some_and(|run| run.inputs == inputs)
 }
 
-/// Whether a run that a person asked for failed, and is to be repeated: who asked for the one asked for the other.
+/// Whether a run that a person requested failed and must be repeated: the repetition counts as requested, too.
 pub(super) fn is_repeated_anew(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
     let failed = |run: &&Run| run.outcome.is_some_and(|outcome| !outcome.is_good());
     status.run.as_ref().filter(failed).is_some_and(|run| run.anew && run.inputs == inputs)
 }
 
-/// Whether a run with these inputs repeats one that failed by itself, and that nobody has looked at since.
+/// Whether a run with these inputs repeats one that failed by itself, and that no person has looked at since.
 pub(super) fn repeats_failure(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
     let failed = |run: &&Run| run.repeats || matches!(run.outcome, Some(Outcome::Failed | Outcome::TimedOut));
     status.failures > 0 && status.run.as_ref().filter(failed).is_some_and(|run| run.inputs == inputs)
 }
 
-/// Whether no further run is to start, and why.
+/// The reason why no further run may start, if there is one.
 pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> {
     if workspace.spec.suspend {
         return Some("spec.suspend is true");
@@ -156,17 +156,17 @@ pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> 
     annotations::is_true(workspace, SUSPEND_ANNOTATION).then_some("it was suspended by annotation")
 }
 
-/// So long a Job may be without a pod before that is worth a word.
+/// How long a Job may have no pod before this is reported.
 const WITHOUT_POD: Span = Span::from_secs(10);
-/// So long its pod may take to start.
+/// How long its pod may take to start before this is reported.
 const TO_START: Span = Span::from_secs(60);
-/// The reason that tells of a pod that does not start.
+/// The reason for a pod that does not start.
 const NOT_STARTING: &str = "PodNotStarting";
-/// So long a pod may take beyond its grace period to leave before that is.
+/// How long a pod may take beyond its grace period to terminate before this is reported.
 const TO_LEAVE: Span = Span::from_secs(60);
 
-/// What no longer holds, now that other inputs, or other wishes, are there: failures of what nobody wants any more, and
-/// differences that nobody looks for.
+/// Drops what no longer applies to the new inputs or requests: failures of inputs that are no longer wanted, and
+/// differences that are no longer checked.
 pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Observed, status: &mut TerraformWorkspaceStatus) {
     status.lock = None;
     status.diagnostics.retain(|diagnostic| diagnostic.field.is_none());
@@ -179,7 +179,7 @@ pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Observed, status: &m
     }
 }
 
-/// Takes down what a person said about the plan that waits.
+/// Records a person's answer to the waiting plan.
 pub(super) fn heed(workspace: &TerraformWorkspace, status: &mut TerraformWorkspaceStatus) {
     if let Some(plan) = &mut status.plan
         && plan.needs_approval
@@ -189,7 +189,7 @@ pub(super) fn heed(workspace: &TerraformWorkspace, status: &mut TerraformWorkspa
     }
 }
 
-/// What a workspace wants next.
+/// Decides what a workspace needs next.
 pub(super) fn want(
     workspace: &TerraformWorkspace,
     seen: &Observed,
@@ -197,7 +197,7 @@ pub(super) fn want(
     now: Timestamp,
 ) -> NextStep {
     if let Some(run) = status.run.as_ref().filter(|run| !run.is_over()) {
-        // A comparison takes nothing away from what is applied, as long as nothing else is asked for.
+        // A comparison does not affect what is applied, as long as nothing else is requested.
         let is_wanted = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash == run.inputs);
         if run.action == Action::Check && is_wanted {
             return NextStep::Nothing(compared(status, run, seen, now));
@@ -219,7 +219,7 @@ pub(super) fn want(
         Err(problem) if !problem.may_come => {
             return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Failed, "InvalidSpec", problem));
         }
-        // An input may be what a dependency has yet to make.
+        // An input may be something that a dependency has yet to create.
         Err(_) if !seen.waits_for.is_empty() => return NextStep::Nothing(Assessment::waiting(seen)),
         Err(problem) => {
             return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Pending, "InputNotFound", problem));
@@ -235,7 +235,7 @@ pub(super) fn want(
     if is_asked_anew(workspace, status) {
         return from_scratch();
     }
-    // One that was made from these inputs was asked for by someone who knows where the state is.
+    // If a plan was made from these inputs, the person who requested it knows where the state is.
     let waiting = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs);
     let moved = if waiting.is_none() { backend_changed(workspace, backend, status) } else { None };
     let missing = moved.or_else(|| state_is_gone(workspace, seen, status));
@@ -259,7 +259,7 @@ pub(super) fn want(
     if failed {
         return from_scratch();
     }
-    // Other inputs may have been applied in part since.
+    // Other inputs may have been partly applied since.
     let is_whole = status.begun_inputs.as_ref().is_none_or(|begun| begun == inputs);
     let Some(applied) = status.last_applied.as_ref().filter(|applied| applied.hash == *inputs && is_whole) else {
         return from_scratch();
@@ -280,7 +280,7 @@ pub(super) fn want(
     NextStep::Nothing(ready(status).until(Some(due)))
 }
 
-/// What is wrong with the pod of a run, and when time alone changes that.
+/// What is wrong with the pod of a run, and when that changes with time alone.
 #[derive(Default)]
 struct Trouble {
     reason: &'static str,
@@ -288,7 +288,7 @@ struct Trouble {
     next: Option<Timestamp>,
 }
 
-/// Whether a pod does not start, as far as anybody can tell.
+/// Whether a pod is not starting, as far as can be known.
 pub(super) fn does_not_start(pod: &PodSeen, now: Timestamp) -> bool {
     match pod {
         PodSeen::None | PodSeen::Stuck(_) => true,
@@ -297,7 +297,7 @@ pub(super) fn does_not_start(pod: &PodSeen, now: Timestamp) -> bool {
     }
 }
 
-/// By when the pod of the run that is under way is to start, if it has not: others wait for their turn.
+/// The deadline for the pod of the active run to start, if it has not: others wait for their turn.
 pub(super) fn start_by(seen: &Observed, status: &TerraformWorkspaceStatus, within: Span) -> Option<Timestamp> {
     let run = status.run.as_ref().filter(|run| !run.is_over())?;
     let started = matches!(seen.pod, PodSeen::Started | PodSeen::Leaving { .. });
@@ -305,14 +305,14 @@ pub(super) fn start_by(seen: &Observed, status: &TerraformWorkspaceStatus, withi
     Some(within.after(job.made_at?))
 }
 
-/// What was published of a pod that does not start.
+/// The published reason why a pod does not start.
 pub(super) fn why_not_started(workspace: &TerraformWorkspace) -> Option<&str> {
     let told = workspace.status.as_ref().and_then(|status| find(&status.conditions, READY))?;
     (told.reason == NOT_STARTING).then_some(told.message.as_str())
 }
 
 fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
-    // Nothing is said before this moment.
+    // Nothing is reported before this time.
     let (reason, from, message) = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
         (PodSeen::Stuck(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
         (PodSeen::None, Some(made_at)) => {
@@ -337,7 +337,7 @@ fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
     Trouble { reason, message: Some(format!("Job {}: {message}", run.job)), next: None }
 }
 
-/// A run is under way; what is wrong with its pod is told, if something is.
+/// The assessment of an active run, including what is wrong with its pod, if anything.
 pub(super) fn with_pod(mut assessment: Assessment, run: &Run, seen: &Observed, now: Timestamp) -> Assessment {
     let Trouble { reason, message, next } = trouble(run, seen, now);
     if let Some(message) = message {
@@ -346,7 +346,7 @@ pub(super) fn with_pod(mut assessment: Assessment, run: &Run, seen: &Observed, n
     assessment.until(next)
 }
 
-/// Reality is compared, which takes nothing away from what is applied.
+/// The assessment during a comparison with reality, which does not affect what is applied.
 fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Observed, now: Timestamp) -> Assessment {
     let Trouble { message, next, .. } = trouble(run, seen, now);
     let mut assessment = ready(status);
@@ -357,7 +357,7 @@ fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Observed, now: 
     assessment.until(next)
 }
 
-/// The state would be looked for in another place than it was left in: whoever plans without it makes everything once more.
+/// The state would be read from another place than it was written to: a plan without it would create everything again.
 fn backend_changed(
     workspace: &TerraformWorkspace,
     backend: &str,
@@ -373,14 +373,14 @@ fn backend_changed(
     Some(Assessment::new(WorkspacePhase::Failed, Summary::stalled("BackendChanged", message)))
 }
 
-/// A state that there was is no longer there: whoever plans without it makes everything once more.
+/// A state that existed is gone: a plan without it would create everything again.
 fn state_is_gone(
     workspace: &TerraformWorkspace,
     seen: &Observed,
     status: &TerraformWorkspaceStatus,
 ) -> Option<Assessment> {
     let known = status.state.as_ref().filter(|_| workspace.spec.backend.custom.is_none())?;
-    // Whoever asked for a new plan knows: it was made without a state.
+    // The person who requested a new plan knows this: it was made without a state.
     let planned = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && plan.serial == 0);
     if planned || seen.has_state(&render::names(workspace)) {
         return None;
@@ -393,7 +393,7 @@ fn state_is_gone(
     Some(Assessment::new(WorkspacePhase::Failed, Summary::stalled("StateMissing", message)))
 }
 
-/// How it begins: with a plan for a person, or with a plan that is applied at once.
+/// How a change begins: with a plan for a person, or with a plan that is applied at once.
 fn first_action(workspace: &TerraformWorkspace) -> Action {
     match workspace.spec.approval {
         Approval::Manual => Action::Plan,
@@ -401,12 +401,12 @@ fn first_action(workspace: &TerraformWorkspace) -> Action {
     }
 }
 
-/// Whether a plan waits for a person, under the approval that is asked for now.
+/// Whether a plan waits for a person, under the approval mode that applies now.
 fn waits(workspace: &TerraformWorkspace, plan: &PlanStatus) -> bool {
     plan.waits_under(workspace.spec.approval)
 }
 
-/// A plan waits: what did the person say?
+/// A plan is waiting: evaluates the person's answer.
 fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> NextStep {
     let name = workspace.name_any();
     if plan.discarded {
@@ -438,7 +438,7 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> NextStep {
 }
 
 pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Assessment {
-    // A state that is encrypted tells no number.
+    // An encrypted state does not show a number.
     let known = status.state.as_ref().filter(|state| state.resources >= 0);
     let resources = known.map(|state| match state.resources {
         1 => "one resource".to_owned(),
@@ -465,7 +465,7 @@ pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Assessment {
         _ => ("RunFailed", "failed"),
     };
     let errors = status.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
-    // Neither its number nor the time: the same failure is told in the same words, and counted.
+    // Without its number and the time: Events for the same failure have the same message, and are counted.
     let mut message = match (status.diagnostics.first(), errors.count()) {
         (Some(first), 0 | 1) => format!("The run {what}: {}", words(first)),
         (Some(first), several) => format!("The run {what} with {several} errors, first: {}", words(first)),
@@ -481,7 +481,7 @@ pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Assessment {
     Assessment::new(WorkspacePhase::Failed, Summary::stalled(reason, message))
 }
 
-/// A diagnostic in a sentence, with the place that it is about.
+/// A diagnostic as a sentence, with its position.
 pub(super) fn words(diagnostic: &Diagnostic) -> String {
     let mut words = diagnostic.summary.trim_end_matches('.').to_owned();
     let place: Vec<&str> = [diagnostic.at.as_deref(), diagnostic.address.as_deref()].into_iter().flatten().collect();
@@ -494,7 +494,7 @@ pub(super) fn words(diagnostic: &Diagnostic) -> String {
     }
 }
 
-/// An interval that is up to a tenth shorter or longer, always the same for one workspace.
+/// An interval that is up to a tenth shorter or longer, but always the same for one workspace.
 fn off_beat(interval: Span, uid: &str) -> Span {
     let digits = u32::from_str_radix(&names::short(&[uid, "drift"]), 16).unwrap_or_default();
     interval.scaled(0.9 + 0.2 * f64::from(digits) / f64::from(u32::MAX))

@@ -1,4 +1,4 @@
-//! What stands in the way of a run: what it depends on, the lock of the state, and others whose turn it is.
+//! What can prevent a run: its dependencies, the lock of the state, and other workspaces that have all turns.
 
 use jiff::Timestamp;
 use opcore::Write;
@@ -10,17 +10,17 @@ use super::next_run::{Assessment, NextRun};
 use crate::api::v1alpha1::{Action, LockStatus, TerraformWorkspace, UNLOCK_ANNOTATION, WorkspacePhase};
 use crate::observe::{LockSeen, Observed};
 
-/// Something that stands in the way of a run.
+/// Something that prevents a run.
 pub(super) struct Obstacle {
-    /// What is told of it.
+    /// How it is reported.
     pub assessment: Assessment,
-    /// Who holds the lock, if that is it.
+    /// The holder of the lock, if that is the obstacle.
     pub lock: Option<LockStatus>,
-    /// The request by which the lock is taken away.
+    /// The request that removes the lock.
     pub unlocked: Option<String>,
-    /// What helps against it.
+    /// The write that removes the obstacle.
     pub write: Option<Write>,
-    /// Whether it is that others have all turns.
+    /// Whether the obstacle is that other workspaces have all turns.
     pub queued: bool,
 }
 
@@ -30,18 +30,18 @@ impl Obstacle {
     }
 }
 
-/// What stands in the way of a run, if anything does.
+/// The obstacle to a run, if there is one.
 pub(super) fn obstacle(
     workspace: &TerraformWorkspace,
     seen: &Observed,
     next_run: &NextRun,
     now: Timestamp,
 ) -> Option<Obstacle> {
-    // What is applied stays ready, and can be compared and destroyed, whatever becomes of what it depends on.
+    // What is applied stays ready, and can be compared and destroyed, whatever happens to its dependencies.
     if !seen.waits_for.is_empty() && matches!(next_run.action, Action::Plan | Action::Apply) {
         return Some(Obstacle::new(Assessment::waiting(seen)));
     }
-    // A comparison takes no lock.
+    // A comparison does not take the lock.
     if let Some(lock) = seen.lock.as_ref().filter(|_| next_run.action != Action::Check) {
         return Some(locked(workspace, lock, now));
     }
@@ -54,10 +54,10 @@ pub(super) fn obstacle(
     })
 }
 
-/// A lock is taken away when its holder is gone and its time is up, or when a person says so.
+/// A lock is removed when its holder is gone and it has expired, or when a person requests it.
 fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Obstacle {
     let handled = workspace.status.as_ref().and_then(|status| status.handled.unlock.as_deref());
-    // A request names the very lock, or its holder, whose next lock then needs another request.
+    // A request names exactly this lock, or its holder; the holder's next lock then needs another request.
     let request = annotations::value(workspace, UNLOCK_ANNOTATION);
     let names_lock = lock.since.is_some() && request == Some(&lock.words());
     let asked = names_lock || (request == Some(&lock.holder) && request != handled);
@@ -65,7 +65,7 @@ fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Ob
     let abandoned = expired && !lock.is_alive;
     let delete = || Delete {
         target: lock.target.clone(),
-        // Whoever renews or takes it in this moment keeps it.
+        // If a pod renews or takes the lock at this moment, it keeps it.
         resource_version: lock.version.clone(),
         dependants: Dependants::Background,
     };

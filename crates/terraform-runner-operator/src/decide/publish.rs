@@ -1,4 +1,4 @@
-//! What people read of a workspace.
+//! What users read about a workspace.
 
 use jiff::Timestamp;
 use opcore::conditions::{self, New, shortened};
@@ -6,10 +6,10 @@ use opcore::conditions::{self, New, shortened};
 use super::next_run::{self, Assessment};
 use crate::api::v1alpha1::{DriftStatus, TerraformWorkspace, TerraformWorkspaceStatus};
 
-/// Whether reality was found to differ from the state.
+/// Whether reality differs from the state.
 const DRIFTED: &str = "Drifted";
 
-/// Whether a `check` block of the module found something wrong.
+/// Whether a `check` block of the module failed.
 const CHECKS_FAILED: &str = "ChecksFailed";
 
 /// Fills in phase and conditions.
@@ -23,7 +23,7 @@ pub(super) fn describe(
     status.phase = assessment.phase;
     assessment.summary.write(status, generation, now);
     match &status.drift {
-        // A comparison that failed does not say that nothing differs any more.
+        // A failed comparison does not mean that the differences are gone.
         Some(drift) if drift.summary == DriftStatus::UNKNOWN => {}
         Some(drift) if drift.count > 0 => {
             let named: Vec<&str> = drift.resources.iter().take(5).map(|changed| changed.address.as_str()).collect();

@@ -1,4 +1,4 @@
-//! A run is over: what came of it.
+//! The result of a run that is over.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -16,15 +16,15 @@ use crate::observe::{JobEnd, Observed, PodSeen};
 use crate::render;
 use crate::run::report::{PlanReport, Report, Stage};
 
-/// How many runs of the past are remembered.
+/// How many past runs are remembered.
 const REMEMBERED: usize = 10;
-/// The first pause before a failed run is tried again; it doubles each time.
+/// The first pause before a failed run is retried; it doubles each time.
 const RETRY_AFTER: Span = Span::from_secs(10);
 const LONGEST_RETRY: Span = Span::from_secs(30 * 60);
 /// How many differing resources a status names.
 const NAMED: usize = 10;
 
-/// Takes in what came of the run that was under way, if it is over. Answers what people should hear beyond the status.
+/// Records the result of the active run, if it is over. Returns the Events to emit in addition to the status.
 pub(super) fn take_in(
     workspace: &TerraformWorkspace,
     seen: &Observed,
@@ -50,7 +50,7 @@ fn over(
         return Some(reported(workspace, run, report, seen, status, now));
     }
     if job.is_none() && seen.pod != PodSeen::None {
-        // Its Job is gone, and its pod on the way: what that still does, nobody can tell before it is.
+        // Its Job is gone, and its pod is terminating: what the pod still does cannot be known before it is gone.
         run.given_up &= matches!(seen.pod, PodSeen::Stuck(_) | PodSeen::Starting { .. });
         return None;
     }
@@ -62,7 +62,7 @@ fn over(
         never_made(run, status, now);
         return None;
     }
-    // A state that came since says that its pod did start.
+    // A state that was written since shows that its pod did start.
     if job.is_none() && run.given_up && (run.previous_inputs.is_some() || !seen.has_state(&names)) {
         let run = run.clone();
         let is_wanted = workspace.metadata.deletion_timestamp.is_none() && !super::is_outdated(workspace, seen, status);
@@ -74,7 +74,7 @@ fn over(
             not_begun(run, why, Outcome::Failed, status, now);
         } else {
             not_begun(run, why, Outcome::Interrupted, status, now);
-            // Not for any fault of what comes next.
+            // The failure must not count against the next run.
             (status.failures, status.retry_at) = (0, None);
         }
         return None;
@@ -92,7 +92,7 @@ fn over(
     }?;
     let run = run.clone();
     if run.action == Action::Check {
-        // What is applied is applied all the same.
+        // What is applied stays applied.
         finish(run, Outcome::Lost, StageTimes::default(), status, now);
         return Some(vec![check_failed(&format!("{why}."))]);
     }
@@ -108,13 +108,13 @@ fn over(
     not_recorded(workspace, &begun).map(|note| vec![note])
 }
 
-/// Nobody wanted a run any more before its Job was made: there is nothing to remember of it but its number.
+/// A run was no longer wanted before its Job was created: only its number is remembered.
 pub(super) fn never_made(mut run: Run, status: &mut TerraformWorkspaceStatus, now: Timestamp) {
     if run.action == Action::Apply {
         take_back(&run, status);
     }
     (run.finished_at, run.outcome) = (Some(now), Some(Outcome::Interrupted));
-    // Should it have been asked for, it was not made yet.
+    // If the run was requested, the request is still open.
     status.handled.replan = None;
     if run.upgrade {
         status.handled.upgrade = None;
@@ -122,7 +122,7 @@ pub(super) fn never_made(mut run: Run, status: &mut TerraformWorkspaceStatus, no
     status.run = Some(run);
 }
 
-/// A run ended before anything of it began.
+/// A run ended before it started anything.
 pub(super) fn not_begun(
     run: Run,
     why: String,
@@ -137,7 +137,7 @@ pub(super) fn not_begun(
     finish(run, outcome, StageTimes::default(), status, now);
 }
 
-/// The pod of a run did not start in time: others have their turn, and it is tried again like any run that failed.
+/// The pod of a run did not start in time: other workspaces get the turn, and the run is retried like any failed one.
 fn started_late(
     workspace: &TerraformWorkspace,
     run: Run,
@@ -157,7 +157,7 @@ fn started_late(
     None
 }
 
-/// A state that was adopted tells of something, whatever became of the run: a destroy works from its inputs.
+/// An adopted state describes real resources, whatever the result of the run: a destroy works from its inputs.
 fn keep_adopted(run: &Run, status: &mut TerraformWorkspaceStatus) {
     if status.begun_inputs.is_none() && run.adopts.is_some() {
         status.begun_inputs = Some(run.inputs.clone());
@@ -165,19 +165,19 @@ fn keep_adopted(run: &Run, status: &mut TerraformWorkspaceStatus) {
     }
 }
 
-/// Whether there is nothing, as far as a run could tell.
+/// Whether there is nothing, as far as a run could determine.
 fn has_nothing(run: &Run, report: &Report) -> bool {
     let managed = run.backend.as_deref().is_none_or(|backend| backend == render::MANAGED);
     if managed { report.state.is_none() } else { report.empty }
 }
 
-/// No apply began: a destroy works from what it would have worked from before, and finds it where it was.
+/// No apply began: a destroy works from the same inputs as before, and finds the state in the same place.
 fn take_back(run: &Run, status: &mut TerraformWorkspaceStatus) {
     status.begun_inputs.clone_from(&run.previous_inputs);
     status.begun_backend.clone_from(&run.previous_backend);
 }
 
-/// An approved plan is spent, however its run ended.
+/// An approved plan is used up, however its run ended.
 fn spend(run: &Run, status: &mut TerraformWorkspaceStatus) {
     if let Some(plan) = status.plan.as_mut().filter(|_| run.plan.is_some()) {
         plan.needs_approval = false;
@@ -235,7 +235,7 @@ fn reported(
         (_, Outcome::Unchanged) if run.previous_inputs.is_none() && has_nothing(&run, report) => {
             take_back(&run, status);
         }
-        // What is there is what these inputs ask for, be it that they changed nothing.
+        // What exists matches these inputs, even if they changed nothing.
         (_, Outcome::Applied | Outcome::Unchanged) => {
             status.begun_inputs = Some(run.inputs.clone());
             status.begun_backend.clone_from(&run.backend);
@@ -249,8 +249,8 @@ fn reported(
         keep_adopted(&run, status);
     }
     let notes = note(workspace, &run, report, status).into_iter().chain(checks(report, outcome, status)).collect();
-    // A destroy is tried again all the same: nobody could change its inputs.
-    // So is one with newer providers: without them it may not fail.
+    // A destroy is retried all the same: its inputs cannot be changed. So is a run with newer providers: without them
+    // it may not fail.
     let repeated = run.action == Action::Destroy || run.upgrade;
     let lasting = report.lasting && outcome == Outcome::Failed && !repeated;
     let run = Run { lasting, ..run };
@@ -258,7 +258,7 @@ fn reported(
     notes
 }
 
-/// Takes in what `check` blocks found wrong. What they did not find before is worth an Event.
+/// Records failures of `check` blocks. New failures get an Event.
 fn checks(report: &Report, outcome: Outcome, status: &mut TerraformWorkspaceStatus) -> Option<Note> {
     if !matches!(outcome, Outcome::Applied | Outcome::Unchanged | Outcome::Checked) {
         return None;
@@ -289,7 +289,7 @@ fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut Terra
             status.retry_at = None;
         }
     } else if run.action == Action::Check {
-        // Whether anything differs is not known; the next comparison is due at its usual time.
+        // It is not known whether anything differs; the next comparison is due at its usual time.
         status.drift = Some(DriftStatus {
             checked_at: now,
             count: 0,
@@ -299,7 +299,7 @@ fn finish(mut run: Run, outcome: Outcome, stages: StageTimes, status: &mut Terra
     } else {
         let pause = RETRY_AFTER.scaled(2f64.powi(status.failures.min(16))).min(LONGEST_RETRY);
         status.failures = status.failures.saturating_add(1);
-        // A plan that no longer fits is made anew at once.
+        // A plan that no longer fits is made again at once.
         let at = if outcome == Outcome::Stale { now } else { pause.after(now) };
         status.retry_at = Some(at).filter(|_| !run.lasting);
     }
@@ -328,7 +328,7 @@ fn plan(run: &Run, report: &Report, now: Timestamp, needs_approval: bool) -> Pla
     }
 }
 
-/// The counts of a plan in short.
+/// The counts of a plan as a short text.
 fn summary(plan: &PlanReport) -> String {
     let counts = format!("+{} ~{} -{}", plan.add, plan.change, plan.destroy);
     let others = PlanStatus::others(plan.import, plan.moved, plan.forget);
@@ -349,7 +349,8 @@ fn drift(report: &Report, compared: bool, now: Timestamp) -> DriftStatus {
     DriftStatus { checked_at: now, count, summary, resources }
 }
 
-/// What Terraform had begun to make, and may have made, when it was killed, is worth a look by a person.
+/// An Event about what Terraform had begun to create, and may have created, when it was killed: a person should check
+/// it.
 fn not_recorded(workspace: &TerraformWorkspace, begun: &[&str]) -> Option<Note> {
     let them = if begun.len() == 1 { "it" } else { "them" };
     let message = format!(
@@ -360,12 +361,12 @@ fn not_recorded(workspace: &TerraformWorkspace, begun: &[&str]) -> Option<Note> 
     (!begun.is_empty()).then(|| Note::warning("ResourcesNotRecorded", shortened(&message, 900)))
 }
 
-/// Whether anything differs is not known, for this reason.
+/// It is not known whether anything differs, for this reason.
 fn check_failed(why: &str) -> Note {
     Note::warning("DriftCheckFailed", format!("Reality could not be compared with the state. {why}"))
 }
 
-/// What is worth an Event although `Ready` may not change.
+/// An Event that is worth emitting although `Ready` may not change.
 fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &TerraformWorkspaceStatus) -> Option<Note> {
     let unrecorded: Vec<&str> = report.unrecorded.iter().map(String::as_str).collect();
     if let Some(note) = not_recorded(workspace, &unrecorded) {

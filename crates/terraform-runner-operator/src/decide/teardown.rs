@@ -1,4 +1,4 @@
-//! A workspace is deleted: what it made is destroyed, then what is known of it goes.
+//! Deletion of a workspace: what it created is destroyed, then its records are deleted.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -18,21 +18,21 @@ use crate::api::v1alpha1::{
 use crate::observe::{Observed, PartSeen, PodSeen};
 use crate::render::{self, Settings};
 
-/// Others that depend on it go first.
+/// Dependent workspaces are deleted first.
 const DEPENDANTS: &str = "dependants";
-/// A run that is under way ends.
+/// The active run ends.
 const RUNS: &str = "runs";
-/// What was made is destroyed.
+/// What was created is destroyed.
 const DESTROY: &str = "destroy";
-/// What is kept of it goes.
+/// The records that are kept of it are deleted.
 const RECORDS: &str = "records";
 
-/// So often a destroy may be held up, by a lock or a lost node, before `Force` gives it up.
+/// How often a destroy may be delayed, by a lock or a lost node, before `Force` gives it up.
 const HELD_UP: i32 = 5;
-/// So long the pod of a destroy may take to start before `Force` gives it up.
+/// How long the pod of a destroy may take to start before `Force` gives it up.
 const STARTS_WITHIN: Span = Span::from_secs(120);
 
-/// Decides how a workspace that is being deleted is taken down.
+/// Decides how to take down a workspace that is being deleted.
 pub fn tear_down(
     workspace: &TerraformWorkspace,
     seen: &Observed,
@@ -70,7 +70,7 @@ pub fn tear_down(
             }
         }
         if let Some(run) = status.run.clone().filter(|run| obstacle.is_none() && !run.is_over()) {
-            // The run may have been published long before there was anyone to make its Job.
+            // The run may have been published long before a process could create its Job.
             let in_time = seen.job(&run.job).and_then(|job| job.made_at).is_none_or(|at| STARTS_WITHIN.after(at) > now);
             starts_by = next_run::start_by(seen, &status, settings.start_within);
             let is_late = starts_by.is_some_and(|at| at <= now);
@@ -103,13 +103,13 @@ pub fn tear_down(
     Decision { writes, status, notes, next, claims, release: decision.release }
 }
 
-/// Whether a workspace that is being deleted has no use for what such a run would do, had it not begun.
+/// Whether a workspace that is being deleted does not need such a run, if it has not begun.
 pub(super) fn is_unwanted(workspace: &TerraformWorkspace, action: Action) -> bool {
     let retains = workspace.spec.deletion_policy == DeletionPolicy::Retain;
     action != Action::Destroy || retains || next_run::suspended(workspace).is_some()
 }
 
-/// Whether a destroy that `Force` asks for has had the time to start. If its pod has not, it cannot be done.
+/// Whether a destroy under `Force` has had enough time to start. If its pod has not started, it cannot be done.
 pub(super) fn cannot_start(workspace: &TerraformWorkspace, run: &Run, now: Timestamp) -> bool {
     let is_forced = workspace.spec.deletion_policy == DeletionPolicy::Force;
     is_forced && run.action == Action::Destroy && STARTS_WITHIN.after(run.started_at) <= now
@@ -140,7 +140,7 @@ fn describe(
     summary.write(status, workspace.metadata.generation, now);
 }
 
-/// What is to be taken down.
+/// The state of a teardown.
 struct Scene<'a> {
     workspace: &'a TerraformWorkspace,
     seen: &'a Observed,
@@ -173,7 +173,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Nothing was ever made, or a destroy left nothing.
+    /// Whether nothing was ever created, or a destroy left nothing.
     fn is_destroyed(&self) -> bool {
         if self.status.begun_inputs.is_none() {
             return true;
@@ -188,7 +188,7 @@ impl Scene<'_> {
         destroyed && report.is_none_or(|report| report.empty)
     }
 
-    /// What was made is left, because the spec says so.
+    /// Whether what was created is left in place, because the spec says so.
     fn is_given_up(&self) -> bool {
         match self.workspace.spec.deletion_policy {
             DeletionPolicy::Retain => self.is_idle(),
@@ -204,12 +204,12 @@ impl Scene<'_> {
         self.workspace.spec.deletion_policy == DeletionPolicy::Retain
     }
 
-    /// Whether no run is under way.
+    /// Whether no run is active.
     fn is_idle(&self) -> bool {
         self.status.run.as_ref().is_none_or(Run::is_over)
     }
 
-    /// A destroy failed, and not because it was held up: that is tried again, some times.
+    /// Whether a destroy failed, and not because it was delayed: a delayed destroy is retried a limited number of times.
     fn cannot_be_destroyed(&self) -> bool {
         let run = self.status.run.as_ref().filter(|run| run.action == Action::Destroy);
         let outcome = run.and_then(|run| run.outcome);
@@ -265,7 +265,7 @@ impl Scene<'_> {
         Some(NextRun { action: Action::Destroy, inputs: self.status.begun_inputs.clone()?, plan: None })
     }
 
-    /// When a destroy that failed is tried again.
+    /// When a failed destroy is retried.
     fn retry_at(&self) -> Option<Timestamp> {
         let run = self.status.run.as_ref().filter(|run| run.action == Action::Destroy && run.is_over())?;
         self.status.retry_at.filter(|_| run.outcome != Some(Outcome::Destroyed))
@@ -280,8 +280,8 @@ impl Scene<'_> {
         (forced && !started).then(|| STARTS_WITHIN.after(since)).filter(|at| *at > self.now)
     }
 
-    /// Runs that nobody waits for any more: a plan, a comparison, and a destroy that is not wanted any more. Terraform is
-    /// asked to stop, and saves what it knows.
+    /// The deletes of runs that are no longer needed: a plan, a comparison, and a destroy that is no longer wanted.
+    /// Terraform is asked to stop, and saves its state.
     fn cancelled(&self) -> Vec<Write> {
         let retains = self.retains();
         let unwanted = |action: Action| match action {
@@ -294,9 +294,9 @@ impl Scene<'_> {
         job.map(|job| cleanup::delete(job.target.clone())).into_iter().collect()
     }
 
-    /// What is kept of the workspace and goes with it: all of it, unless something that it made is left.
+    /// The records of the workspace to delete with it: all of them, unless something that it created is left.
     fn records(&self) -> Vec<&Target> {
-        // What was destroyed from another backend is not what a state in the cluster tells of.
+        // If another backend was destroyed, a state in the cluster describes something else.
         let leaves = !self.is_destroyed() || !self.is_managed();
         let names = render::names(self.workspace);
         let needed = |part: &PartSeen| {
@@ -304,19 +304,19 @@ impl Scene<'_> {
             let begun = self.status.begun_inputs.as_deref().map(|hash| names.inputs_chunk(hash, 0));
             name.starts_with(&names.state()) || begun.is_some_and(|first| name.starts_with(first.trim_end_matches('0')))
         };
-        // What has an owner goes with it.
+        // Objects with an owner are deleted with it.
         let ours = self.seen.parts.iter().filter(|part| part.part != "outputs");
         let secrets = ours.filter(|part| !(leaves && needed(part))).map(|part| &part.target);
         secrets.chain(self.seen.jobs.iter().map(|job| &job.target)).chain(&self.seen.lease).collect()
     }
 
-    /// The workspace itself will soon be gone; an Event outlives it.
+    /// The workspace itself will soon be gone, but an Event outlives it.
     fn last_note(&self, progress: &Progress) -> Option<Note> {
         if progress.state != TeardownState::Released || self.is_destroyed() {
             return None;
         }
         let names = render::names(self.workspace);
-        // An encrypted state tells no number, and one elsewhere is not known.
+        // An encrypted state does not show a number, and one in another backend is not known.
         let known = self.status.state.as_ref().filter(|state| self.is_managed() && state.resources >= 0);
         let what = match known.map(|state| state.resources) {
             Some(1) => "one resource as it is".to_owned(),

@@ -1,4 +1,4 @@
-//! What is kept for a workspace: what its runs have told, and what the hashes of its inputs are keyed with.
+//! What is kept for a workspace: the reports of its runs, and the key for the hashes of its inputs.
 
 use std::fmt;
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::run::bundle::Bundle;
 use crate::run::report::{JOURNAL_KEY, Journal, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 use crate::store;
 
-/// What runs have told.
+/// The reports of runs.
 #[derive(Default)]
 pub(super) struct Told {
     pub report: Option<Report>,
@@ -23,12 +23,12 @@ pub(super) struct Told {
     pub outputs_fault: Option<String>,
 }
 
-/// What the hashes of a workspace's inputs are keyed with.
+/// The key for the hashes of a workspace's inputs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeySeen {
     /// Random digits.
     pub value: String,
-    /// Whether it is in its Secret. One that is not is new, or was found in the inputs that are kept.
+    /// Whether it is in its Secret. Otherwise it is new, or was found in the kept inputs.
     pub is_kept: bool,
 }
 
@@ -40,22 +40,22 @@ impl fmt::Debug for KeySeen {
 }
 
 impl KeySeen {
-    /// The key of the inputs of this workspace.
+    /// The key for the inputs of this workspace.
     pub(super) fn of_inputs(&self, workspace: &TerraformWorkspace) -> Key {
         Key { salt: self.value.clone(), known: known(workspace) }
     }
 
-    /// One that nobody has ever seen.
+    /// A new random key.
     fn new() -> Result<Self, Error> {
         let mut random = [0; 32];
         let read = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut random));
         read.map_err(|error| Error::Outside(format!("/dev/urandom cannot be read: {error}")))?;
-        // A digest has the digits that are wanted.
+        // The digits of a digest have the required form.
         Ok(Self { value: digest::of_bytes(&random), is_kept: false })
     }
 }
 
-/// The hashes that the status speaks of, the one that was last applied first.
+/// The hashes in the status, with the last applied one first.
 fn known(workspace: &TerraformWorkspace) -> Vec<String> {
     let Some(status) = &workspace.status else { return Vec::new() };
     let applied = status.last_applied.iter().map(|applied| applied.hash.clone());
@@ -65,8 +65,8 @@ fn known(workspace: &TerraformWorkspace) -> Vec<String> {
 }
 
 impl Reading {
-    /// What the runs have told. It is read while one is under way, and when the Secret with the outputs may not be as it
-    /// should: of what is ready nothing is.
+    /// The reports of the runs. They are read while a run is active, and when the Secret with the outputs may not be as
+    /// it should be. For a workspace that is ready, nothing is read.
     pub(super) async fn told(&self, workspace: &TerraformWorkspace, parts: &[PartSeen]) -> Result<Told, Error> {
         let Some(part) = parts.iter().find(|part| part.target.name == self.names.report()) else {
             return Ok(Told::default());
@@ -83,10 +83,10 @@ impl Reading {
         let secrets = self.reader.namespaced::<Secret>(&self.namespace);
         let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok(Told::default()) };
         let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
-        // One that cannot be read is none: its run is lost, and says so.
+        // An unreadable report counts as none: its run is lost, and the status says so.
         let report = value(REPORT_KEY).and_then(|bytes| store::report::parse_report(bytes).ok());
         let journal = value(JOURNAL_KEY).and_then(|bytes| store::report::parse_journal(bytes).ok());
-        // The journal of a run that is under way is in there, too: what the run before told is the same.
+        // The Secret also holds the journal of an active run; the rest of the previous run's report is unchanged.
         let has_told = run.is_none_or(|run| report.as_ref().is_some_and(|report| report.run == run.job));
         let outputs = value(OUTPUTS_KEY).filter(|_| differs || (are_new && has_told));
         let (outputs, outputs_fault) = match outputs.map(store::report::parse_outputs).transpose() {
@@ -96,8 +96,8 @@ impl Reading {
         Ok(Told { report, journal, outputs, outputs_fault })
     }
 
-    /// What the hashes of inputs are keyed with. One that was lost is in the inputs that are kept: with another, what is
-    /// applied would seem to be something else.
+    /// The key for the hashes of inputs. A lost key is recovered from the kept inputs: with another key, the applied
+    /// inputs would seem to have changed.
     pub(super) async fn key(&self, workspace: &TerraformWorkspace, parts: &[PartSeen]) -> Result<KeySeen, Error> {
         let is_there = |name: &str| parts.iter().any(|part| part.target.name == name);
         let secrets = self.reader.namespaced::<Secret>(&self.namespace);
@@ -118,7 +118,7 @@ impl Reading {
                 chunks.extend(chunk.map(|chunk| chunk.0));
             }
             let bundle = store::inputs::join(&chunks).ok().and_then(|bytes| Bundle::parse(&bytes).ok());
-            // Those that were kept before there were keys have none.
+            // Inputs that were kept before keys were introduced have none.
             if let Some(value) = bundle.map(|bundle| bundle.salt).filter(|salt| !salt.is_empty()) {
                 return Ok(KeySeen { value, is_kept: false });
             }
@@ -127,7 +127,7 @@ impl Reading {
     }
 }
 
-/// Whether the Secret with the outputs is as it was last written, and no other has them.
+/// Whether the Secret with the outputs is as it was last written, and no other Secret has them.
 fn are_in_place(workspace: &TerraformWorkspace, written: &OutputsWritten, parts: &[PartSeen]) -> bool {
     let name = render::outputs_name(workspace);
     let mut outputs = parts.iter().filter(|part| part.part == "outputs");

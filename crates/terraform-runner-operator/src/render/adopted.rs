@@ -1,18 +1,18 @@
-//! Whether a state that a workspace names may become its own.
+//! Whether a workspace may adopt a state that it names.
 
 use super::inputs::Problem;
 use crate::store::adopted::KEYS;
 
-/// The Secret with a state that a workspace is to begin with, as it was seen.
+/// The Secret with a state to adopt, as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
     /// Its name.
     pub secret: String,
-    /// Its keys; none when there is no such Secret.
+    /// Its keys; none if the Secret does not exist.
     pub keys: Option<Vec<String>>,
-    /// The workspace whose state it is, if that is still there.
+    /// The workspace that owns the state, if it still exists.
     pub owner: Option<String>,
-    /// Others that name it, too.
+    /// Other workspaces that name it, too.
     pub others: Vec<String>,
 }
 
@@ -21,7 +21,7 @@ impl Adopted {
     ///
     /// # Errors
     ///
-    /// Why not, with the field.
+    /// The reason why not, with the field.
     pub fn check(&self) -> Result<(), Problem> {
         let field = "spec.backend.managed.adopt.secretRef.name";
         let secret = &self.secret;

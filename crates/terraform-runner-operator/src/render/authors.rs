@@ -1,19 +1,20 @@
-//! What those who write workspaces may ask for: whoever may write one decides what runs in the pods of its namespace.
+//! What authors of workspaces may ask for: anyone who may write a workspace decides what runs in the pods of its
+//! namespace.
 //!
-//! The chart has the API server refuse the rest. It is refused here as well: a policy can be missing, and what was written
-//! before it stays.
+//! The chart has the API server refuse everything else. It is refused here as well: a policy may be missing, and
+//! objects written before the policy remain.
 
 use serde_json::Value;
 
 use super::inputs::Problem;
 use crate::api::v1alpha1::TerraformWorkspaceSpec;
 
-/// What authors may ask for. Names are compared as they are, or by what they begin with, where a `*` follows.
+/// What authors may ask for. Names are compared exactly, or by prefix if they end with `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authors {
-    /// Images for Terraform, beside the runner's own.
+    /// Images for Terraform, in addition to the runner's own.
     pub images: Vec<String>,
-    /// ServiceAccounts, beside those that are made for workspaces.
+    /// ServiceAccounts, in addition to those that are created for workspaces.
     pub service_accounts: Vec<String>,
     /// Types of volumes.
     pub volume_types: Vec<String>,
@@ -21,12 +22,12 @@ pub struct Authors {
     pub priority_classes: Vec<String>,
     /// Runtime classes.
     pub runtime_classes: Vec<String>,
-    /// Whether they may bring modules of their own.
+    /// Whether they may use their own modules.
     pub own_modules: bool,
 }
 
 impl Default for Authors {
-    /// What the flags say by default: nothing that reaches beyond the pod.
+    /// The defaults of the flags: nothing that reaches beyond the pod.
     fn default() -> Self {
         let volumes = ["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"];
         Self {
@@ -41,11 +42,11 @@ impl Default for Authors {
 }
 
 impl Authors {
-    /// Whether a spec may ask for what it asks for.
+    /// Whether the spec asks only for what is allowed.
     ///
     /// # Errors
     ///
-    /// What it may not, with the field, and who can change that.
+    /// What is not allowed, with the field, and who can change that.
     pub fn permit(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
         if !self.own_modules && spec.module.builtin.is_none() {
             let message = "modules of one's own are not allowed here: name a builtin one, or have authors.modules of the chart set to Any";
@@ -54,11 +55,11 @@ impl Authors {
         self.permit_pods(spec)
     }
 
-    /// Whether its pods may be as it asks: those of a destroy, too.
+    /// Whether the requested properties of its pods are allowed: this includes the pods of a destroy.
     ///
     /// # Errors
     ///
-    /// What may not, with the field, and who can change that.
+    /// What is not allowed, with the field, and who can change that.
     pub fn permit_pods(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
         among(spec.engine.image.as_deref(), &self.images, "spec.engine.image", "images")?;
         let Some(template) = &spec.runner.pod_template else { return Ok(()) };
@@ -79,7 +80,7 @@ impl Authors {
     }
 }
 
-/// Whether something is among what is allowed.
+/// Whether a requested value is allowed.
 fn among(asked: Option<&str>, allowed: &[String], field: &str, key: &str) -> Result<(), Problem> {
     let Some(asked) = asked else { return Ok(()) };
     let fits = |allowed: &String| match allowed.strip_suffix('*') {

@@ -1,4 +1,4 @@
-//! Where the state is, in a word that can be compared.
+//! The place of the state, as a string that can be compared.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -10,14 +10,14 @@ use crate::run::bundle::Bundle;
 use crate::run::names::short;
 use crate::run::order::{INPUTS_PATH, WORK_PATH};
 
-/// The state is in Secrets of the same namespace.
+/// The state is in Secrets of the workspace's namespace.
 pub const MANAGED: &str = "managed";
 
-/// Chooses among several states of one backend, by Terraform's own doing.
+/// Selects one of several states of the same backend. Terraform itself defines this variable.
 pub(super) const WORKSPACE_VARIABLE: &str = "TF_WORKSPACE";
 
-/// Settings that say who asks, and not where: they change without moving anything. One that is missing here is taken for a
-/// place, which is the safe mistake.
+/// Settings for authentication that do not affect the place: they may change without moving the state. A setting that
+/// is missing here counts as part of the place, which is the safe mistake.
 const CREDENTIALS: [&str; 24] = [
     "access_key",
     "access_token",
@@ -45,17 +45,17 @@ const CREDENTIALS: [&str; 24] = [
     "username",
 ];
 
-/// Where the runner mounts volumes of its own, which go with the pod.
+/// Where the runner mounts its own volumes, which are deleted with the pod.
 const OWN_MOUNTS: [&str; 4] = [INPUTS_PATH, WORK_PATH, "/run/tools", "/tmp"];
-/// Volumes that go with the pod. One that names no source is the first of them.
+/// Volumes that are deleted with the pod. A volume without a source is of the first type.
 const FLEETING: [&str; 2] = ["emptyDir", "ephemeral"];
 
-/// Whether this backend keeps a state in the memory of a process, and nowhere else.
+/// Whether this backend keeps a state only in the memory of a process.
 pub(super) fn forgets(kind: &str) -> bool {
     kind == "inmem"
 }
 
-/// The first setting by which a state would be in a file that is lost with the pod.
+/// The first setting that would put a state into a file that is lost with the pod.
 pub(super) fn fleeting(spec: &TerraformWorkspaceSpec, bundle: &Bundle) -> Option<&'static str> {
     let backend = bundle.backend.as_ref().filter(|backend| backend.kind == "local")?;
     let workspace = bundle.env.get(WORKSPACE_VARIABLE).is_some_and(|name| !name.is_empty() && name != "default");
@@ -64,14 +64,14 @@ pub(super) fn fleeting(spec: &TerraformWorkspaceSpec, bundle: &Bundle) -> Option
     settings.into_iter().find(|setting| !path(setting).is_some_and(|path| outlasts(spec, path)))
 }
 
-/// Whether a file is on a volume that outlasts the pod: the deepest mount counts, which hides what is above it.
+/// Whether a file is on a volume that outlasts the pod. The deepest mount counts, because it hides those above it.
 fn outlasts(spec: &TerraformWorkspaceSpec, path: &Path) -> bool {
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     let Some(template) = spec.runner.pod_template.as_ref().filter(|_| path.is_absolute() && plain) else {
         return false;
     };
     let volumes = &template.spec.volumes;
-    // A volume that does not exist keeps the pod from starting, which is told with words of its own.
+    // A volume that does not exist prevents the pod from starting, which is reported separately.
     let lasts = |name: &Value| {
         let volume = volumes.iter().find(|volume| volume["name"] == *name).and_then(Value::as_object);
         let is_source = |key: &String| key != "name" && !FLEETING.contains(&key.as_str());
@@ -84,7 +84,7 @@ fn outlasts(spec: &TerraformWorkspaceSpec, path: &Path) -> bool {
     above.max_by_key(|(at, _)| at.components().count()).is_some_and(|(_, lasts)| lasts)
 }
 
-/// Where the state is.
+/// The place of the state.
 pub(super) fn place(bundle: &Bundle) -> String {
     let Some(backend) = &bundle.backend else { return MANAGED.to_owned() };
     let is_place = |(name, _): &(&String, &Value)| !CREDENTIALS.contains(&name.as_str());

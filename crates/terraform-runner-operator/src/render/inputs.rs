@@ -1,4 +1,4 @@
-//! From a spec and what it refers to, to the inputs of a run.
+//! Turns a spec and what it refers to into the inputs of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,13 +16,13 @@ use crate::run::bundle::{BackendBundle, Bundle, check_files, check_setting, is_c
 use crate::run::order;
 use crate::store;
 
-/// Longer inputs are refused: a spec cannot hold them, and ConfigMaps that can are no place for a module of that size.
+/// The limit for inputs: a spec cannot hold more, and ConfigMaps that can are not suitable for a module of that size.
 const LARGEST: usize = 8 * 1024 * 1024;
-/// More Secrets and ConfigMaps are not read.
+/// The most Secrets and ConfigMaps that are read.
 const MOST_REFERENCES: usize = 64;
-/// Longer values of the environment are refused: Linux hands on no more than 128 KiB of each, with its name.
+/// The longest value of an environment variable: Linux passes on at most 128 KiB for each, including its name.
 const LARGEST_ENV: usize = 120 * 1024;
-/// Nor more than some 2 MiB of all, with the arguments.
+/// The largest environment in total: Linux allows about 2 MiB, including the arguments.
 const LARGEST_ENVIRONMENT: usize = 1024 * 1024;
 
 /// An object that a spec refers to.
@@ -45,37 +45,37 @@ impl fmt::Display for Source {
 
 /// An object that a spec refers to, by name.
 pub type Reference = (Source, String);
-/// What it holds; none when it does not exist.
+/// Its contents; none if it does not exist.
 pub type Found = Option<BTreeMap<String, Vec<u8>>>;
 /// Everything that a spec refers to.
 pub type Sources = BTreeMap<Reference, Found>;
 
-/// Everything that a spec refers to, with the keys that it wants of it; none when it wants all.
+/// Everything that a spec refers to, with the keys that it uses; none if it uses all.
 pub type Wanted = BTreeMap<Reference, Option<BTreeSet<String>>>;
 
 /// The inputs of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inputs {
-    /// What stands for them.
+    /// A hash that identifies them.
     pub hash: String,
     /// The bundle, in compressed chunks.
     pub chunks: Vec<Vec<u8>>,
-    /// Where the state is.
+    /// The place of the state.
     pub backend: String,
 }
 
-/// What the hashes of inputs are keyed with.
+/// The key for the hashes of inputs.
 #[derive(Clone, Default)]
 pub struct Key {
-    /// Random digits; none where there is no key.
+    /// Random digits; empty if there is no key.
     pub salt: String,
-    /// Hashes that are known of the workspace.
+    /// Hashes that are already known for the workspace.
     pub known: Vec<String>,
 }
 
 impl Key {
-    /// The bytes of a bundle, with the key in it, and their hash. What was kept before there were keys, and is the same, stays
-    /// as it is: nothing has changed.
+    /// The bytes of a bundle that contains the key, and their hash. A bundle that was kept before keys were introduced
+    /// and is otherwise equal stays as it is, because nothing has changed.
     fn hashed(&self, bundle: &mut Bundle) -> Result<(Vec<u8>, String), Problem> {
         let mut with = |salt: &str| -> Result<(Vec<u8>, String), Problem> {
             salt.clone_into(&mut bundle.salt);
@@ -92,17 +92,17 @@ impl Key {
     }
 }
 
-/// The key of the Secret with what hashes are keyed with.
+/// The entry of the Secret that holds the key for hashes.
 const KEY_KEY: &str = "key";
 
-/// The Secret with what the hashes of inputs are keyed with. It goes with the workspace.
+/// The Secret with the key for the hashes of inputs. It is deleted with the workspace.
 pub fn key_secret(workspace: &TerraformWorkspace, salt: &str) -> Secret {
     let data = BTreeMap::from([(KEY_KEY.to_owned(), ByteString(salt.as_bytes().to_vec()))]);
     let metadata = metadata(workspace, names(workspace).key(), "key");
     Secret { metadata, type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() }
 }
 
-/// What is in that Secret, if it is something to key hashes with.
+/// The key in that Secret, if it is valid.
 pub fn key_of(secret: &Secret) -> Option<String> {
     let salt = String::from_utf8(secret.data.as_ref()?.get(KEY_KEY)?.0.clone()).ok()?;
     (salt.len() >= 32 && salt.len() <= 128).then_some(salt)
@@ -115,7 +115,7 @@ pub struct Problem {
     pub field: String,
     /// A clause that says what is wrong, and the remedy.
     pub message: String,
-    /// Whether it may go away without a change of the spec.
+    /// Whether the problem may go away without a change of the spec.
     pub may_come: bool,
 }
 
@@ -140,7 +140,7 @@ pub fn references(spec: &TerraformWorkspaceSpec) -> BTreeSet<Reference> {
     wanted(spec).into_keys().collect()
 }
 
-/// Everything that a spec refers to, with the keys that it wants of it; none when it wants all.
+/// Everything that a spec refers to, with the keys that it uses; none if it uses all.
 pub fn wanted(spec: &TerraformWorkspaceSpec) -> Wanted {
     let mut all = Wanted::new();
     let mut refer = |source: Source, name: &str, keys: Option<Vec<String>>| {
@@ -166,11 +166,11 @@ pub fn wanted(spec: &TerraformWorkspaceSpec) -> Wanted {
     all
 }
 
-/// Whether so much may be referred to at all.
+/// Checks the number of references.
 ///
 /// # Errors
 ///
-/// When there is too much to be read.
+/// When there are too many to read.
 pub fn few_enough(references: usize) -> Result<(), Problem> {
     if references <= MOST_REFERENCES {
         return Ok(());
@@ -181,11 +181,11 @@ pub fn few_enough(references: usize) -> Result<(), Problem> {
     Err(Problem::wrong("spec", message))
 }
 
-/// Whether so many bytes may be referred to, the last of them in this object.
+/// Checks the total size of the referenced data. `last` is the object that was read last.
 ///
 /// # Errors
 ///
-/// When it is more than inputs may have together.
+/// When it is more than inputs may have in total.
 pub fn small_enough(bytes: usize, last: &Reference) -> Result<(), Problem> {
     if bytes <= LARGEST {
         return Ok(());
@@ -202,7 +202,7 @@ pub fn small_enough(bytes: usize, last: &Reference) -> Result<(), Problem> {
 ///
 /// # Errors
 ///
-/// When something that it refers to is missing or cannot be used; names the field.
+/// When something that it refers to is missing or cannot be used. The error names the field.
 pub fn keyed_inputs(spec: &TerraformWorkspaceSpec, sources: &Sources, key: &Key) -> Result<Inputs, Problem> {
     if let Some((field, name)) = job::reserved(spec) {
         let message = format!("the runner has a volume {name:?} of its own: choose another name");
@@ -251,7 +251,7 @@ pub fn keyed_inputs(spec: &TerraformWorkspaceSpec, sources: &Sources, key: &Key)
 ///
 /// # Errors
 ///
-/// Likewise.
+/// As above.
 pub fn inputs(spec: &TerraformWorkspaceSpec, sources: &Sources) -> Result<Inputs, Problem> {
     keyed_inputs(spec, sources, &Key::default())
 }
@@ -282,7 +282,7 @@ impl<'a> Gathering<'a> {
             return Err(Problem::wrong("spec.module", "name one of inline, configMapRef and builtin"));
         };
         check_files(&self.bundle.files).map_err(|(path, why)| Problem::wrong(field_of(path), why))?;
-        // Of a root without configuration a plan would destroy everything.
+        // With a root module without configuration, a plan would destroy everything.
         if self.bundle.files.keys().any(|path| is_configuration(path, binary)) {
             return Ok(());
         }
@@ -345,7 +345,7 @@ impl<'a> Gathering<'a> {
             let text = self.text(&of_key, key, bytes, source == Source::Secret)?;
             let value = match from.form {
                 Form::Text => Value::String(text),
-                // What is wrong is not told in full: it may be a Secret's.
+                // The error is not reported in full: it may contain a part of a Secret.
                 Form::Json => serde_json::from_str(&text).map_err(|error| {
                     let place = format!("line {}, column {}", error.line(), error.column());
                     Problem::missing(&of_key, format!("{source} {}: not JSON at {place}", reference.name))
@@ -403,7 +403,7 @@ impl<'a> Gathering<'a> {
         let text = String::from_utf8(bytes.to_vec());
         let text = text.map_err(|_| Problem::missing(field, format!("the value of {key:?} is no UTF-8 text")))?;
         if confidential {
-            // Terraform knows what is in JSON value by value, and so it would tell it.
+            // Terraform knows the individual values in JSON, and would print them individually.
             leaves(&text, &mut self.confidential);
             self.confidential.insert(text.clone());
         }
@@ -422,7 +422,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Whether a process can be given this value.
+/// Whether a process can receive this value in its environment.
 fn env_value(value: &str) -> Result<(), String> {
     if value.contains('\0') {
         return Err("a value of the environment cannot hold a NUL".to_owned());
@@ -437,8 +437,8 @@ fn env_value(value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The strings and numbers in JSON, and in JSON that its strings hold. There may be several values, one after another,
-/// and other text after them, in which whole lines may be JSON again.
+/// The strings and numbers in JSON, and in JSON inside its strings. The text may contain several values in sequence,
+/// and other text between them, in which whole lines may be JSON again.
 fn leaves(text: &str, into: &mut BTreeSet<String>) {
     let rest = documents(text.trim_start_matches('\u{feff}'), into);
     for line in rest.lines().skip(1).filter(|line| line.starts_with(['{', '['])) {
@@ -446,15 +446,15 @@ fn leaves(text: &str, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Reads JSON as long as there is some, and answers what is left.
+/// Reads JSON values as long as there are any, and returns the remaining text.
 fn documents<'a>(text: &'a str, into: &mut BTreeSet<String>) -> &'a str {
-    // Only where they end: values have no room for long numbers, nor for what is nested deep.
+    // Only determines where the values end: a parsed value could not represent long numbers or deep nesting.
     let mut all = Deserializer::from_str(text).into_iter::<IgnoredAny>();
     let mut begin = 0;
     while let Some(Ok(IgnoredAny)) = all.next() {
         let end = all.byte_offset();
         let json = text.get(begin..end).unwrap_or_default().trim_start();
-        // A number by itself is looked for as the text that it is; and YAML has keys in quotes.
+        // A number by itself is searched for as plain text; and in YAML, quoted text may be a key.
         if json.starts_with(['{', '[', '"']) && !is_key(text.get(end..).unwrap_or_default()) {
             tokens(json, into);
         }
@@ -463,7 +463,7 @@ fn documents<'a>(text: &'a str, into: &mut BTreeSet<String>) -> &'a str {
     text.get(begin..).unwrap_or_default()
 }
 
-/// The strings and numbers in one JSON value, but for keys.
+/// The strings and numbers in one JSON value, except keys.
 fn tokens(json: &str, into: &mut BTreeSet<String>) {
     let mut rest = json;
     while let Some(begin) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
@@ -472,7 +472,7 @@ fn tokens(json: &str, into: &mut BTreeSet<String>) {
         let (token, after) = from.split_at(if is_text { text_end(from) } else { number_end(from) });
         rest = after;
         if !is_text {
-            // As a module reads it, and as we would hand it on.
+            // The number as a module reads it, and as it would be passed on.
             into.extend(serde_json::from_str::<Number>(token).ok().map(|number| number.to_string()));
             into.insert(token.to_owned());
         } else if !is_key(after)
@@ -484,7 +484,7 @@ fn tokens(json: &str, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Where a string ends, quotes included.
+/// The position at which a string ends, quotes included.
 fn text_end(json: &str) -> usize {
     let mut escaped = false;
     let quote = json.bytes().skip(1).position(|byte| {
@@ -499,12 +499,12 @@ fn number_end(json: &str) -> usize {
     json.find(|c: char| !c.is_ascii_digit() && !matches!(c, '+' | '-' | '.' | 'e' | 'E')).unwrap_or(json.len())
 }
 
-/// Whether what comes before this is the key of something.
+/// Whether the text before this is a key.
 fn is_key(after: &str) -> bool {
     after.trim_start().starts_with(':')
 }
 
-/// What Terraform accepts as the name of a variable.
+/// Checks the name of a variable by Terraform's rules.
 fn variable_name(name: &str) -> Result<(), String> {
     let mut letters = name.chars();
     let begins = letters.next().is_some_and(|c| c.is_alphabetic() || c == '_');
@@ -515,7 +515,7 @@ fn variable_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The Secrets that keep the inputs. They have no owner: a destroy may need them when nothing else is left.
+/// The Secrets that keep the inputs. They have no owner: a destroy may need them when everything else is gone.
 pub fn input_secrets(workspace: &TerraformWorkspace, inputs: &Inputs) -> Vec<Secret> {
     let names = names(workspace);
     let secrets = inputs.chunks.iter().enumerate().map(|(number, chunk)| {

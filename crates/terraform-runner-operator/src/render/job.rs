@@ -18,32 +18,32 @@ use crate::run::order::{
     INPUTS_PATH, ORDER_VARIABLE, Order, POD_VARIABLE, PREVIOUS_PATH, STORE_VARIABLE, StateOrder, StoreOrder, WORK_PATH,
 };
 
-/// How long Terraform has for stopping after it was asked to: providers may have to wait for a cloud.
+/// How long Terraform may take to stop after it was asked to: providers may have to wait for a cloud.
 const GRACE: Span = Span::from_secs(120);
-/// What a pod may take beyond the timeouts of what runs in it: its image is pulled, its node is slow.
+/// How long a pod may take in addition to the timeouts of its steps: its image is pulled, its node is slow.
 const SLACK: u64 = 600;
-/// Where the runner is put in an image that does not have it.
+/// Where the runner is installed in an image that does not contain it.
 const TOOLS_PATH: &str = "/run/tools";
-/// The volumes that are ours. What is in `token` is for the container `store` alone.
+/// Our own volumes. Only the container `store` may use `token`.
 const VOLUMES: [&str; 6] = ["inputs", "previous", "work", "tmp", "token", "tools"];
-/// How much a pod may write: a few of the largest providers, and what they put aside. Its node is for others, too.
+/// How much a pod may write: a few of the largest providers, and their temporary files. Its node is shared.
 const WORK_SIZE: &str = "8Gi";
 const TMP_SIZE: &str = "2Gi";
-/// The runner takes a tenth of it.
+/// The runner needs a tenth of it.
 const TOOLS_SIZE: &str = "256Mi";
-/// Nobody in particular.
+/// An unprivileged user.
 const USER: i64 = 65532;
 
 /// How many chunks inputs have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
-    /// Those of the run.
+    /// The chunks of the inputs of the run.
     pub inputs: usize,
-    /// Those that were applied before; none when they are the same, or gone.
+    /// The chunks of the inputs that were applied before; none if they are the same, or gone.
     pub previous: usize,
 }
 
-/// The Job of a run whose inputs have so many chunks.
+/// The Job of a run whose inputs have this many chunks.
 pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: Chunks, settings: &Settings) -> Write {
     let order = order(workspace, run, settings);
     let within: Duration = [order.plan_within, order.apply_within, GRACE, GRACE].map(Span::as_duration).iter().sum();
@@ -51,7 +51,7 @@ pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: Chunks, settings: 
     let labels = run_labels(workspace, run.action);
     metadata.labels = Some(labels.clone());
     let spec = json!({
-        // A run is tried again by the operator, which knows whether it may be.
+        // The operator retries a run: only it knows whether that is allowed.
         "backoffLimit": 0,
         "completions": 1,
         "parallelism": 1,
@@ -66,9 +66,9 @@ pub fn job(workspace: &TerraformWorkspace, run: &Run, chunks: Chunks, settings: 
     Write::apply_dynamic(resource, object)
 }
 
-/// What the runner is told.
+/// The order for the runner.
 fn order(workspace: &TerraformWorkspace, run: &Run, settings: &Settings) -> Order {
-    // Longer ones are refused; a destroy goes on all the same.
+    // Longer timeouts are refused, but a destroy must proceed.
     let timeouts = settings.longest.clamp(workspace.spec.timeouts);
     Order {
         run: run.job.clone(),
@@ -76,7 +76,7 @@ fn order(workspace: &TerraformWorkspace, run: &Run, settings: &Settings) -> Orde
         binary: workspace.spec.engine.binary,
         inputs: run.inputs.clone(),
         plan: run.plan.clone(),
-        // Nobody is asked about a destroy: deleting the workspace was the approval.
+        // A destroy needs no approval: deleting the workspace was the approval.
         stop_if_destroys: run.action == Action::Apply
             && run.plan.is_none()
             && workspace.spec.approval != Approval::Auto,
@@ -84,7 +84,7 @@ fn order(workspace: &TerraformWorkspace, run: &Run, settings: &Settings) -> Orde
         upgrade: run.upgrade,
         state: StateOrder {
             adopts: run.adopts.is_some(),
-            // A destroy works from what was applied, wherever the spec says by now that the state should be.
+            // A destroy works from what was applied, wherever the spec now says that the state should be.
             same_place: run.action == Action::Destroy
                 || (run.previous_backend.is_some() && run.previous_backend == run.backend),
             expected: run.expects_state && run.action != Action::Destroy,
@@ -95,7 +95,7 @@ fn order(workspace: &TerraformWorkspace, run: &Run, settings: &Settings) -> Orde
     }
 }
 
-/// The first field that names a volume of ours, with that name.
+/// The first field that uses the name of one of our volumes, with that name.
 pub(super) fn reserved(spec: &TerraformWorkspaceSpec) -> Option<(String, &str)> {
     let added = &spec.runner.pod_template.as_ref()?.spec;
     let fields = [("volumes", &added.volumes), ("volumeMounts", &added.volume_mounts)];
@@ -105,12 +105,12 @@ pub(super) fn reserved(spec: &TerraformWorkspaceSpec) -> Option<(String, &str)> 
     })
 }
 
-/// Whether this is, or mounts, a volume of ours.
+/// Whether this is, or mounts, one of our volumes.
 fn is_ours(item: &Value) -> bool {
     item["name"].as_str().is_some_and(|name| VOLUMES.contains(&name))
 }
 
-/// The labels of a run: our own, and those by which typed kinds find theirs.
+/// The labels of a run: our own, and those with which typed kinds find their runs.
 fn run_labels(workspace: &TerraformWorkspace, action: Action) -> BTreeMap<String, String> {
     let mut all = labels(workspace, "run");
     let typed = workspace.labels().iter().filter(|(key, _)| key.starts_with("infra.opr8r/"));
@@ -150,7 +150,7 @@ fn pod(
     if let Some(previous) = run.previous_inputs.as_ref().filter(|_| chunks.previous > 0) {
         let mut before = inputs_volume(workspace, "previous", previous, chunks.previous);
         for source in before["projected"]["sources"].as_array_mut().into_iter().flatten() {
-            // It says only what else is confidential: no run waits for it.
+            // It only lists more confidential values, so no run waits for it.
             source["secret"]["optional"] = json!(true);
         }
         volumes.push(before);
@@ -167,14 +167,14 @@ fn pod(
         first.push(container("install", &settings.image, settings, &install, &json!([tools])));
     }
     first.push(store(workspace, run, settings));
-    // Those that are refused are left out: a workspace that is being deleted is not asked to be corrected first.
+    // Refused volumes are left out: a workspace that is being deleted need not be corrected first.
     volumes.extend(added.volumes.iter().filter(|volume| !is_ours(volume)).cloned());
     mounts.extend(added.volume_mounts.iter().filter(|mount| !is_ours(mount)).cloned());
 
     let image = own_image.unwrap_or(&settings.image);
     let mut terraform = container("terraform", image, settings, &json!([program, "run"]), &json!(mounts));
     if let (Some(_), Some(fields)) = (own_image, terraform.as_object_mut()) {
-        // The setting speaks of the runner's own image; another is pulled as Kubernetes pulls any.
+        // The setting applies to the runner's own image; other images are pulled by the default policy of Kubernetes.
         fields.remove("imagePullPolicy");
     }
     terraform["env"] = json!([{ "name": ORDER_VARIABLE, "value": text(order) }]);
@@ -208,12 +208,12 @@ fn pod(
     set("priorityClassName", json!(added.priority_class_name), added.priority_class_name.is_none());
     set("runtimeClassName", json!(added.runtime_class_name), added.runtime_class_name.is_none());
     let mut annotations = template.metadata.annotations.clone();
-    // A pod tells whose it is, so that its troubles are heard of.
+    // The pod names its owner, so that its problems are noticed.
     annotations.extend(marks(workspace).annotations);
     json!({ "metadata": { "labels": all_labels, "annotations": annotations }, "spec": spec })
 }
 
-/// The only container with a token. It starts first and is stopped last.
+/// The only container with a token. It starts first and stops last.
 fn store(workspace: &TerraformWorkspace, run: &Run, settings: &Settings) -> Value {
     let order = StoreOrder {
         namespace: workspace.namespace().unwrap_or_default(),
@@ -260,7 +260,7 @@ fn inputs_volume(workspace: &TerraformWorkspace, name: &str, hash: &str, chunks:
     json!({ "name": name, "projected": { "defaultMode": 0o444, "sources": sources.collect::<Vec<_>>() } })
 }
 
-/// The token, as Kubernetes itself would mount it, for one container alone.
+/// The token, as Kubernetes itself would mount it, but for one container only.
 fn token() -> Value {
     json!({ "name": "token", "projected": { "defaultMode": 0o444, "sources": [
         { "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } },
@@ -427,7 +427,7 @@ mod tests {
         assert!(kept.len() > 2, "{}", kept.len());
         let pod = pod_of(&large, Action::Apply, &inputs.hash, kept.len());
         let sources = pod["volumes"][0]["projected"]["sources"].as_array().unwrap();
-        // As the kubelet lays them out.
+        // The files in the layout that the kubelet creates.
         let folder = tempfile::tempdir().unwrap();
         for source in sources {
             let secret = kept.iter().find(|secret| source["secret"]["name"] == secret.name_any()).unwrap();

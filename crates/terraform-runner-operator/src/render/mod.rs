@@ -1,4 +1,4 @@
-//! What a decision turns into: inputs, rights, Jobs, Secrets. Pure.
+//! What becomes of a decision: inputs, rights, Jobs, Secrets. Pure.
 
 mod adopted;
 mod authors;
@@ -33,11 +33,11 @@ use crate::api::v1alpha1::{TerraformWorkspace, WORKSPACE_LABEL};
 use crate::run::names::Names;
 use crate::run::order::Marks;
 
-/// The name of the operator: its field manager, and its mark on what it makes.
+/// The name of the operator: its field manager, and the mark on objects that it creates.
 pub const OPERATOR: &str = "terraform-runner-operator";
-/// On everything that is made for a workspace: what it is.
+/// Label on every object that is created for a workspace: its role.
 pub const PART_LABEL: &str = "infra.opr8r/part";
-/// On the first chunk of inputs: how many there are.
+/// Annotation on the first chunk of inputs: the number of chunks.
 pub const CHUNKS_ANNOTATION: &str = "infra.opr8r/chunks";
 
 /// The names of everything that belongs to a workspace.
@@ -45,20 +45,20 @@ pub fn names(workspace: &TerraformWorkspace) -> Names {
     Names::of(&workspace.name_any(), &workspace.uid().unwrap_or_default())
 }
 
-/// What everything is labelled with that is made for a workspace.
+/// The labels of every object that is created for a workspace.
 fn labels(workspace: &TerraformWorkspace, part: &str) -> BTreeMap<String, String> {
     let name = label_value(&workspace.name_any());
     BTreeMap::from([(WORKSPACE_LABEL.to_owned(), name), (PART_LABEL.to_owned(), part.to_owned())])
 }
 
-/// A name as the value of a label, which holds less; the owner's UID tells apart what is then the same.
+/// A name shortened for the value of a label; the owner's UID distinguishes names that become equal.
 pub(crate) fn label_value(name: &str) -> String {
     let mut value: String = name.chars().take(63).collect();
     value.truncate(value.trim_end_matches(['-', '.']).len());
     value
 }
 
-/// The metadata of something that goes with the workspace.
+/// The metadata of an object that is deleted with the workspace.
 fn metadata(workspace: &TerraformWorkspace, name: String, part: &str) -> ObjectMeta {
     let namespace = workspace.namespace();
     ObjectMeta {
@@ -70,12 +70,12 @@ fn metadata(workspace: &TerraformWorkspace, name: String, part: &str) -> ObjectM
     }
 }
 
-/// The metadata of something that outlives the workspace, unless it is deleted by name.
+/// The metadata of an object that outlives the workspace, unless it is deleted explicitly.
 fn lasting(workspace: &TerraformWorkspace, name: String, part: &str) -> ObjectMeta {
     ObjectMeta { owner_references: None, ..metadata(workspace, name, part) }
 }
 
-/// The marks by which we know again what a runner wrote for a workspace.
+/// The marks with which objects that a runner wrote for a workspace are recognized.
 fn marks(workspace: &TerraformWorkspace) -> Marks {
     let claimant = Claimant::acting_for(OPERATOR, workspace);
     let mut marks = Marks { labels: labels(workspace, "kept"), annotations: BTreeMap::new() };

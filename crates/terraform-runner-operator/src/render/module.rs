@@ -1,4 +1,4 @@
-//! The modules that the operator brings along: a folder each under `modules/`.
+//! The operator's built-in modules, each in a folder under `modules/`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const BUILT_IN: &[(&str, &[(&str, &str)])] =
 ///
 /// # Errors
 ///
-/// When there is no such module, or its template asks for something that there is not; in words.
+/// When there is no such module, or its template uses an unknown name; as text.
 pub fn builtin(name: &str) -> Result<BTreeMap<String, String>, String> {
     let Some((_, files)) = BUILT_IN.iter().find(|(module, _)| *module == name) else {
         let known: Vec<&str> = BUILT_IN.iter().map(|(module, _)| *module).collect();
@@ -20,8 +20,8 @@ pub fn builtin(name: &str) -> Result<BTreeMap<String, String>, String> {
     files.iter().map(|(path, template)| Ok(((*path).to_owned(), fill(template, &names)?))).collect()
 }
 
-/// Fills in `{{ name }}`. Only what the operator itself knows is filled in: what users write reaches a module as values
-/// of its variables.
+/// Fills in `{{ name }}`. Only values that the operator itself knows are filled in: user input reaches a module only as
+/// values of its variables.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The Secret in which people find the outputs.
+//! The Secret with the outputs for users.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub fn outputs_name(workspace: &TerraformWorkspace) -> String {
     workspace.spec.outputs.secret_name.clone().unwrap_or_else(|| format!("{}-outputs", workspace.name_any()))
 }
 
-/// The Secret with the outputs that are asked for. It goes with the workspace.
+/// The Secret with the requested outputs. It is deleted with the workspace.
 pub fn outputs_secret(workspace: &TerraformWorkspace, outputs: &OutputValues) -> Secret {
     let data = chosen(workspace, outputs).map(|(name, output)| (name.clone(), ByteString(output.text().into_bytes())));
     Secret {
@@ -26,7 +26,7 @@ pub fn outputs_secret(workspace: &TerraformWorkspace, outputs: &OutputValues) ->
     }
 }
 
-/// The outputs that are asked for, without their values.
+/// The requested outputs, without their values.
 pub fn statuses(workspace: &TerraformWorkspace, outputs: &OutputValues) -> Vec<OutputStatus> {
     let outputs = chosen(workspace, outputs);
     outputs.map(|(name, output)| OutputStatus { name: name.clone(), sensitive: output.sensitive }).collect()
@@ -37,7 +37,7 @@ fn chosen<'a>(
     outputs: &'a OutputValues,
 ) -> impl Iterator<Item = (&'a String, &'a OutputValue)> {
     let include = &workspace.spec.outputs.include;
-    // The runner has told of those that no key can be called after.
+    // The runner has reported the outputs whose names cannot be keys.
     outputs.iter().filter(move |(name, _)| is_key(name) && (include.is_empty() || include.contains(name)))
 }
 

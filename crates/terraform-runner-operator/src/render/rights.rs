@@ -1,4 +1,4 @@
-//! What the pods of a workspace may do: with exactly its own Secrets and its own Lease, by name.
+//! What the pods of a workspace may do: access exactly its own Secrets and its own Lease, by name.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
@@ -10,8 +10,8 @@ use crate::store;
 
 /// The ServiceAccount, unless the workspace names one, and its Role.
 ///
-/// `places` has room for every version of the state that there is: the history may have become shorter since. What is
-/// `adopted` may be read, as long as that is to come.
+/// `places` covers every existing version of the state: the history may have become shorter since. The Secret in
+/// `adopted` may be read until the state is adopted.
 pub fn rights(workspace: &TerraformWorkspace, places: usize, adopted: Option<&str>) -> Vec<Write> {
     let names = names(workspace);
     let by_name = |group: &str, resource: &str, names: Vec<String>, verbs: &[&str]| PolicyRule {
@@ -38,8 +38,8 @@ pub fn rights(workspace: &TerraformWorkspace, places: usize, adopted: Option<&st
     writes.into_iter().flatten().filter_map(Result::ok).collect()
 }
 
-/// The binding of the one to the other: to be written when the API server knows the Role, or it refuses to give rights
-/// that it cannot compare with ours.
+/// The binding of the Role to the ServiceAccount. It must be written after the API server knows the Role: otherwise the
+/// API server refuses to grant rights that it cannot compare with ours.
 pub fn binding(workspace: &TerraformWorkspace) -> Option<Write> {
     let names = names(workspace);
     let binding = RoleBinding {

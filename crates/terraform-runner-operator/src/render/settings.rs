@@ -1,4 +1,4 @@
-//! What the operator was told about runs.
+//! The operator's settings for runs.
 
 use opcore::duration::Span;
 
@@ -6,7 +6,7 @@ use super::authors::Authors;
 use super::inputs::Problem;
 use crate::api::v1alpha1::{TerraformWorkspaceSpec, Timeouts};
 
-/// What the operator was told about runs.
+/// The operator's settings for runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The image with the runner and OpenTofu.
@@ -33,7 +33,7 @@ pub struct Longest {
 }
 
 impl Settings {
-    /// The settings with this image and pull policy, and for the rest what the flags say by default.
+    /// The settings with this image and pull policy, and the defaults of the flags otherwise.
     pub fn new(image: impl Into<String>, pull_policy: impl Into<String>) -> Self {
         let hours = |hours: u64| Span::from_secs(hours * 3600);
         Self {
@@ -45,11 +45,11 @@ impl Settings {
         }
     }
 
-    /// Whether a spec may ask for what it asks for.
+    /// Whether the spec asks only for what is allowed.
     ///
     /// # Errors
     ///
-    /// What it may not, with the field, and who can change that.
+    /// What is not allowed, with the field, and who can change that.
     pub fn permit(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
         self.authors.permit(spec)?;
         self.longest.permit(&spec.timeouts)
@@ -70,7 +70,7 @@ impl Longest {
         Err(Problem::wrong(format!("spec.timeouts.{part}"), message))
     }
 
-    /// These, where they are not longer.
+    /// These timeouts, limited to the longest allowed.
     pub(super) fn clamp(&self, timeouts: Timeouts) -> Timeouts {
         Timeouts {
             plan: timeouts.plan.min(self.plan),

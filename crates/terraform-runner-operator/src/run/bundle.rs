@@ -1,7 +1,7 @@
-//! The inputs of a run: everything that Terraform is given, as it was when the run was decided on.
+//! The inputs of a run: everything that Terraform receives, as it was when the run was decided on.
 //!
-//! It is kept as long as a destroy may need it, so that a destroy does not depend on what has become of the spec, the
-//! ConfigMaps and the Secrets since.
+//! They are kept as long as a destroy may need them, so that a destroy does not depend on later changes of the spec,
+//! the ConfigMaps and the Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,49 +12,50 @@ use serde_json::Value;
 
 use crate::api::v1alpha1::Binary;
 
-/// The values of the variables. In a file of this kind they are literal, and the last such file wins.
+/// The file with the values of the variables. Values in a file of this type are literal, and the last such file wins.
 pub const VARIABLES: &str = "zz_opcore.auto.tfvars.json";
-/// Says where the state is, whatever the module says: of several overrides the last wins.
+/// The file that sets the place of the state, whatever the module says: of several overrides the last one wins.
 pub const BACKEND: &str = "zzzz_opcore_override.tf.json";
-/// What Terraform leaves when it cannot save the state.
+/// The file that Terraform leaves when it cannot save the state.
 pub const ERRORED: &str = "errored.tfstate";
-/// Where the backend `local` would keep states: whatever is there when another backend comes, Terraform asks about.
+/// Where the backend `local` would keep states: if something is there when another backend is set, Terraform asks about
+/// it.
 const LOCAL_STATES: [&str; 2] = ["terraform.tfstate", "terraform.tfstate.d"];
-/// How files of configuration end. OpenTofu takes `a.tofu.json` in the place of `a.tf.json`.
+/// The endings of configuration files. OpenTofu uses `a.tofu.json` instead of `a.tf.json`.
 const CONFIGURATION: [&str; 4] = [".tf", ".tofu", ".tf.json", ".tofu.json"];
-/// How files of values end that are read without being asked for.
+/// The endings of files with values that Terraform reads automatically.
 const AUTOMATIC: [&str; 2] = [".auto.tfvars", ".auto.tfvars.json"];
-/// Longer names no file system has.
+/// The longest file name that file systems support.
 const LONGEST_NAME: usize = 255;
-/// Longer paths are refused: Linux takes 4096 bytes, of which the folder of the module has some.
+/// The longest path: Linux supports 4096 bytes, and the folder of the module needs some of them.
 const LONGEST_PATH: usize = 1024;
 
 /// The inputs of a run.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Bundle {
-    /// Random digits, the same for all inputs of a workspace: by the hash of all of this nobody can try out what the values
-    /// in it may be.
+    /// Random digits, the same for all inputs of a workspace: they prevent guessing the values from the hash of the
+    /// bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub salt: String,
     /// The files of the root module, by path.
     pub files: BTreeMap<String, String>,
     /// Values of variables.
     pub variables: BTreeMap<String, Value>,
-    /// Those of them that the module must know: one that it does not know is misspelt.
+    /// Those of them that the module must declare: if it does not, the name is misspelled.
     pub expected: BTreeSet<String>,
-    /// The environment of Terraform.
+    /// Environment variables for Terraform.
     pub env: BTreeMap<String, String>,
     /// The backend, unless it is our own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendBundle>,
-    /// The program, and its image where that is not our own: another one plans anew.
+    /// The program, and its image if it is not our own: with another one, a new plan is made.
     pub engine: String,
     /// Values from Secrets, which must not appear in logs and reports.
     pub confidential: Vec<String>,
 }
 
-/// A backend that Terraform itself knows.
+/// A backend that is built into Terraform.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendBundle {
@@ -66,36 +67,36 @@ pub struct BackendBundle {
 }
 
 impl Bundle {
-    /// As bytes: the same for the same inputs.
+    /// Serializes the bundle: the same inputs always give the same bytes.
     ///
     /// # Errors
     ///
-    /// When it cannot be represented as JSON, which no bundle does.
+    /// When it cannot be represented as JSON. Every bundle can.
     pub fn bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(self)
     }
 
-    /// From bytes.
+    /// Parses a bundle.
     ///
     /// # Errors
     ///
-    /// When the bytes are no bundle.
+    /// When the bytes are not a bundle.
     pub fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 
-    /// What stands for these inputs in statuses and names.
+    /// The hash that identifies these inputs in statuses and names.
     pub fn hash(bytes: &[u8]) -> String {
         digest::of_bytes(bytes)
     }
 }
 
-/// Whether a module may have these files: each can be written, none leads out of the module, and none takes the place
-/// of what the runner, or Terraform itself, writes there.
+/// Checks the files of a module: each can be written, none is outside of the module, and none replaces a file that the
+/// runner, or Terraform itself, writes there.
 ///
 /// # Errors
 ///
-/// The path of the first that cannot be, and why not, as a clause with the remedy.
+/// The path of the first invalid file, and the reason, as a clause with the remedy.
 pub fn check_files(files: &BTreeMap<String, String>) -> Result<(), (&str, String)> {
     for path in files.keys() {
         check_path(path).map_err(|why| (path.as_str(), why))?;
@@ -130,7 +131,7 @@ fn check_path(path: &str) -> Result<(), String> {
     check_root(path)
 }
 
-/// Whether a path leaves alone what has a meaning in the root of a module.
+/// Checks that a path does not use a name with a special meaning in the root of a module.
 fn check_root(path: &str) -> Result<(), String> {
     let (first, is_file) = path.split_once('/').map_or((path, true), |(first, _)| (first, false));
     if is_own(first) || first == ERRORED {
@@ -161,8 +162,8 @@ pub fn is_own(path: &str) -> bool {
     [VARIABLES, BACKEND].contains(&path)
 }
 
-/// Whether this program takes a file for configuration that stands by itself: in the root, and neither hidden, nor left
-/// by an editor, nor an override of something else.
+/// Whether this program reads a file as configuration in its own right: the file is in the root, and it is not hidden,
+/// not an editor's backup, and not an override of another file.
 pub fn is_configuration(path: &str, binary: Binary) -> bool {
     let ignored = path.starts_with('.') || path.ends_with('~') || (path.starts_with('#') && path.ends_with('#'));
     let mut endings = CONFIGURATION.iter().filter(|ending| binary == Binary::Tofu || !ending.starts_with(".tofu"));
@@ -175,11 +176,11 @@ fn is_override(path: &str) -> bool {
     stems.any(|stem| stem == "override" || stem.ends_with("_override"))
 }
 
-/// Whether a setting of a backend may be called so. They are written as they are.
+/// Checks the name of a backend setting. Names are written as they are.
 ///
 /// # Errors
 ///
-/// Why not, as a clause with the remedy.
+/// The reason why not, as a clause with the remedy.
 pub fn check_setting(name: &str) -> Result<(), String> {
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if begins && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {

@@ -1,4 +1,4 @@
-//! What the operator and the runner tell each other.
+//! What the operator and the runner exchange.
 //!
 //! ```text
 //!   operator ── Bundle (Secrets) ──▶ pod: container terraform: `tf-runner run`   ── argv ──▶ tofu
@@ -7,7 +7,8 @@
 //!   operator ◀─ Report (Secret) ──── container store: `tf-runner serve` ◀── http backend ┘
 //! ```
 //!
-//! Only the container `store` has a token, and only for the Secrets and the Lease that [`names::Names`] names.
+//! Only the container `store` has a token, and it is valid only for the Secrets and the Lease that [`names::Names`]
+//! lists.
 
 pub mod bundle;
 pub mod names;

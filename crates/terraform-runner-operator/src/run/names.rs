@@ -1,4 +1,4 @@
-//! The names of everything that belongs to a workspace: known in advance, so that rights can be given by name.
+//! The names of everything that belongs to a workspace: known in advance, so that rights can be granted by name.
 
 use opcore::digest;
 
@@ -9,8 +9,8 @@ pub const STATE_CHUNKS: usize = 32;
 /// How many chunks a kept plan may have.
 pub const PLAN_CHUNKS: usize = 16;
 
-/// The names of everything that belongs to one workspace in its life from creation to deletion: a successor of the same
-/// name has others, and never finds the state of its predecessor.
+/// The names of everything that belongs to one specific workspace from its creation to its deletion: a later workspace
+/// of the same name has others, and never finds the state of its predecessor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Names {
     stem: String,
@@ -19,28 +19,28 @@ pub struct Names {
 impl Names {
     /// The names of the workspace `name` with this UID.
     pub fn of(name: &str, uid: &str) -> Self {
-        // Labels hold 63 characters, and the name of a Job ends up in one.
+        // Labels hold 63 characters, and the name of a Job becomes the value of a label.
         let readable: String = name.chars().take(32).map(|c| if c == '.' { '-' } else { c }).collect();
         let readable = readable.trim_end_matches('-');
         Self { stem: format!("tf-{readable}-{}", short(&[uid])) }
     }
 
-    /// The names with this beginning, as they were handed on.
+    /// The names with this common prefix, as it was passed to a runner.
     pub fn with_stem(stem: impl Into<String>) -> Self {
         Self { stem: stem.into() }
     }
 
-    /// The names beside which the Job of a run has its own.
+    /// The names with the same prefix as the name of this Job.
     pub fn of_job(job: &str) -> Self {
         Self::with_stem(job.rsplit_once('-').map_or(job, |(stem, _)| stem))
     }
 
-    /// What they all begin with; the name of the ServiceAccount, the Role and the RoleBinding.
+    /// The common prefix, which is also the name of the ServiceAccount, the Role and the RoleBinding.
     pub fn stem(&self) -> &str {
         &self.stem
     }
 
-    /// The Lease that is the lock of the state.
+    /// The Lease that serves as the lock of the state.
     pub fn lease(&self) -> String {
         format!("{}-lock", self.stem)
     }
@@ -50,7 +50,7 @@ impl Names {
         format!("{}-state", self.stem)
     }
 
-    /// The Secret with the versions of the providers by which the state was written.
+    /// The Secret with the provider versions that wrote the state.
     pub fn lockfile(&self) -> String {
         format!("{}-state-lockfile", self.stem)
     }
@@ -75,7 +75,7 @@ impl Names {
         format!("{}-report", self.stem)
     }
 
-    /// The Secret with what the hashes of inputs are keyed with.
+    /// The Secret with the key for the hashes of inputs.
     pub fn key(&self) -> String {
         format!("{}-key", self.stem)
     }
@@ -90,18 +90,18 @@ impl Names {
         format!("{}-{number}", self.stem)
     }
 
-    /// How many versions of the state there is room for: those that are kept, the current one, and the next.
+    /// How many versions of the state can be stored: those in the history, the current one, and the next.
     pub fn state_places(history: &History) -> usize {
         usize::try_from(history.states).unwrap_or(1).max(1) + 2
     }
 
-    /// The place of the version of the state that this Secret holds a chunk of.
+    /// The place of the state version of which this Secret holds a chunk.
     pub fn place_of(&self, secret: &str) -> Option<usize> {
         let (place, _) = secret.strip_prefix(&self.state())?.strip_prefix('-')?.split_once('-')?;
         place.parse().ok()
     }
 
-    /// Every Secret that a runner may read and write, when versions of the state are in so many places.
+    /// Every Secret that a runner may read and write, if versions of the state are in this many places.
     pub fn writable_secrets(&self, places: usize) -> Vec<String> {
         let chunks = |place| (0..STATE_CHUNKS).map(move |chunk| self.state_chunk(place, chunk));
         let states = (0..places).flat_map(chunks);
@@ -110,7 +110,7 @@ impl Names {
     }
 }
 
-/// Eight digits that stand for these parts.
+/// Eight digits of a digest of these parts.
 pub fn short(parts: &[&str]) -> String {
     digest::short(&digest::of_parts(parts), 8)
 }

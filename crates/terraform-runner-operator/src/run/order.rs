@@ -1,4 +1,4 @@
-//! What a runner is told to do: in the environment of its containers, and nothing secret.
+//! The orders for a runner: in the environment of its containers, without secrets.
 
 use opcore::duration::Span;
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,14 @@ pub const POD_VARIABLE: &str = "TF_RUNNER_POD_UID";
 
 /// Where the chunks of the [`Bundle`](super::bundle::Bundle) are mounted: files `0`, `1`, … of one gzip stream.
 pub const INPUTS_PATH: &str = "/run/inputs";
-/// Where those of the inputs that were applied before are, if they are other ones: what was confidential then still is.
+/// Where the chunks of the previously applied inputs are mounted, if they differ: what was confidential then still is.
 pub const PREVIOUS_PATH: &str = "/run/previous";
 /// An empty directory in which Terraform works.
 pub const WORK_PATH: &str = "/run/work";
 /// Where the container `store` listens, on the pod's own loopback.
 pub const STORE_ADDRESS: &str = "127.0.0.1:7411";
 
-/// Why a variable of the environment cannot be set by a workspace, if it cannot: as a clause, with the remedy.
+/// The reason why a workspace cannot set an environment variable, if so: as a clause, with the remedy.
 pub fn reserved_env(name: &str) -> Option<&'static str> {
     let begins = |all: &[&str]| all.iter().any(|prefix| name.starts_with(prefix));
     if begins(&["TF_VAR_"]) {
@@ -31,29 +31,30 @@ pub fn reserved_env(name: &str) -> Option<&'static str> {
     if begins(&["TF_HTTP_", "TF_CLI_ARGS", "TF_RUNNER_", "LD_"]) || own.contains(&name) {
         return Some("the runner sets this itself: remove it here");
     }
-    // Less is refused by Terraform, more is risked for nothing.
+    // Terraform rejects a shorter interval, and a longer one adds risk without a benefit.
     (name == "TF_STATE_PERSIST_INTERVAL").then_some("the state is saved as often as Terraform can: remove it")
 }
 
-/// What the container in which Terraform runs is told.
+/// The order for the container in which Terraform runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Order {
     /// The run, by the name of its Job.
     pub run: String,
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// With which program.
+    /// The program to use.
     pub binary: Binary,
-    /// The hash of the inputs: others are refused.
+    /// The hash of the inputs. Other inputs are refused.
     pub inputs: String,
     /// Apply this kept plan instead of making one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Keep a plan that destroys, replaces or forgets something for a person, instead of applying it. Of no meaning to a destroy.
+    /// Keep a plan that destroys, replaces or forgets something for a person, instead of applying it. Has no meaning
+    /// for a destroy.
     #[serde(default)]
     pub stop_if_destroys: bool,
-    /// Keep a plan for a person that makes anew what an apply that failed left in doubt.
+    /// Keep a plan for a person if it recreates what a failed apply left in doubt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stop_if_tainted: bool,
     /// Take the newest versions of providers that the module allows, instead of those that are kept.
@@ -66,35 +67,35 @@ pub struct Order {
     pub plan_within: Span,
     /// How long applying, or destroying, may take.
     pub apply_within: Span,
-    /// How long Terraform has for stopping after it was asked to.
+    /// How long Terraform may take to stop after it was asked to.
     pub grace: Span,
 }
 
-/// What a run is told of the state.
+/// What is known of the state before a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StateOrder {
-    /// Begin with one that was there before.
+    /// Begin with an existing state from elsewhere.
     pub adopts: bool,
-    /// It is where it was: what is kept of it in the cluster belongs there.
+    /// The state is in the same place as before: what the cluster keeps of it belongs there.
     pub same_place: bool,
-    /// There must be one, wherever it is: without it, everything would be made once more.
+    /// A state must exist, wherever it is: without it, everything would be created again.
     pub expected: bool,
 }
 
-/// What the container that has the token is told.
+/// The order for the container that has the token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StoreOrder {
     /// The namespace.
     pub namespace: String,
-    /// What all names begin with: see [`Names`](super::names::Names).
+    /// The common prefix of all names: see [`Names`](super::names::Names).
     pub stem: String,
     /// The run, by the name of its Job.
     pub run: String,
-    /// How much of the past is kept.
+    /// How many old versions are kept.
     pub history: History,
-    /// The Secret with the state that is adopted, as long as there is none.
+    /// The Secret with the state to adopt, as long as there is no own state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<String>,
     /// Labels and annotations of everything that is written: our marks.

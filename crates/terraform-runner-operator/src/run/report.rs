@@ -1,4 +1,4 @@
-//! What a runner tells of a run: in a Secret, because the outputs are beside it.
+//! The report of a runner about a run: in a Secret, because the outputs are in the same one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::api::v1alpha1::{Action, ApprovalReason, ChangedResource, Diagnostic, 
 
 /// The key of a [`Report`] in its Secret.
 pub const REPORT_KEY: &str = "report.json";
-/// The key of the [`OutputValues`] in the same Secret, compressed by gzip. It stays when a later run has none.
+/// The key of the [`OutputValues`] in the same Secret, compressed by gzip. It stays when a later run has no outputs.
 pub const OUTPUTS_KEY: &str = "outputs.json.gz";
 /// The key of the [`Journal`] in the same Secret.
 pub const JOURNAL_KEY: &str = "journal.json";
@@ -18,10 +18,10 @@ pub const JOURNAL_KEY: &str = "journal.json";
 pub const NAMED_RESOURCES: usize = 50;
 /// How many diagnostics a report has.
 pub const NAMED_DIAGNOSTICS: usize = 10;
-/// How long each text is, in characters.
+/// The longest text, in characters.
 const LONGEST: usize = 500;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -33,40 +33,41 @@ pub struct Report {
     pub inputs: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// How far it came.
+    /// The last stage that it reached.
     pub stage: Stage,
     /// The plan, when one was made or applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
-    /// Whether it failed in a way in which the same inputs fail each time.
+    /// Whether it failed in a way that will repeat with the same inputs.
     #[serde(default)]
     pub lasting: bool,
     /// What differs between reality and the state.
     #[serde(default)]
     pub drift: DriftReport,
-    /// What Terraform said, errors first.
+    /// The diagnostics of Terraform, errors first.
     #[serde(default)]
     pub diagnostics: Vec<Diagnostic>,
-    /// The state afterwards, as the store knows it; none when there is none, or when it is elsewhere.
+    /// The state afterwards, as the store knows it; none if it does not exist, or is in another backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<StateReport>,
-    /// Whether it is certain that there is nothing: after a destroy, and after an apply that made nothing where the state is
-    /// elsewhere.
+    /// Whether it is certain that nothing exists: after a destroy, or after an apply that created nothing while the
+    /// state is in another backend.
     #[serde(default)]
     pub empty: bool,
-    /// Resources that Terraform had made, or was about to, and that the state does not have, because Terraform was killed.
+    /// Resources that Terraform had created, or was about to create, and that are not in the state, because Terraform
+    /// was killed.
     #[serde(default)]
     pub unrecorded: Vec<String>,
     /// How long each stage took, in milliseconds.
     #[serde(default)]
     pub milliseconds: BTreeMap<Stage, u64>,
-    /// What Terraform calls itself: `OpenTofu v1.12.6`.
+    /// The name and version that Terraform reports: `OpenTofu v1.12.6`.
     #[serde(default)]
     pub engine: String,
 }
 
 impl Report {
-    /// No more of it than there is room for: who may write the Secret may write what he likes.
+    /// Cuts it to the limits: whoever may write the Secret may write anything.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         for text in [&mut self.run, &mut self.inputs, &mut self.engine] {
@@ -94,7 +95,7 @@ impl Report {
         self
     }
 
-    /// How long the stages took, as a status tells it.
+    /// How long the stages took, in the form for a status.
     pub fn stages(&self) -> StageTimes {
         let spent = |stage| self.milliseconds.get(&stage).map(|spent| Duration::from_millis(*spent).into());
         StageTimes {
@@ -106,19 +107,19 @@ impl Report {
     }
 }
 
-/// What a run has begun to make and the state does not have yet. It is kept beside the report while the run applies, and
-/// tells what may have been made when its pod is lost.
+/// What a run has begun to create and is not in the state yet. It is kept beside the report while the run applies, and
+/// shows what may have been created when its pod is lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Journal {
     /// The run, by the name of its Job.
     pub run: String,
-    /// The addresses, each with the words in which it may be told.
+    /// The addresses, each with the text with which it may be reported.
     pub begun: BTreeMap<String, String>,
 }
 
 impl Journal {
-    /// No more of it than there is room for, as with a [`Report`].
+    /// Cuts it to the limits, as with a [`Report`].
     #[must_use]
     pub fn bounded(mut self) -> Self {
         cut(&mut self.run);
@@ -145,7 +146,7 @@ fn cut(text: &mut String) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Laying out the files.
+    /// Writing the files.
     Prepare,
     /// Fetching providers and modules.
     Init,
@@ -155,7 +156,7 @@ pub enum Stage {
     Apply,
     /// Reading the outputs.
     Outputs,
-    /// Everything is through.
+    /// Everything is done.
     Done,
 }
 
@@ -165,24 +166,24 @@ pub enum Stage {
 pub struct PlanReport {
     /// A digest of the plan file.
     pub id: String,
-    /// The serial of the state it was made from.
+    /// The serial of the state from which it was made.
     pub serial: i64,
-    /// How many resources it makes.
+    /// How many resources it creates.
     pub add: i64,
     /// How many it changes.
     pub change: i64,
     /// How many it destroys.
     pub destroy: i64,
-    /// How many it takes into the state.
+    /// How many it imports into the state.
     #[serde(default)]
     pub import: i64,
-    /// How many have another address from then on.
+    /// How many get another address.
     #[serde(default, rename = "move")]
     pub moved: i64,
-    /// How many it takes out of the state, and leaves as they are.
+    /// How many it removes from the state without destroying them.
     #[serde(default)]
     pub forget: i64,
-    /// What a person should look at before it is applied, if there is something.
+    /// Why a person should look at it before it is applied, if there is a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_reason: Option<ApprovalReason>,
     /// The first resources that it changes.
@@ -203,7 +204,7 @@ pub struct DriftReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StateReport {
-    /// Counts its versions.
+    /// The number of its version.
     pub serial: i64,
     /// How many resources it has.
     pub resources: i64,

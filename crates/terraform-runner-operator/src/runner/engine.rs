@@ -1,4 +1,4 @@
-//! Terraform as a child process: argv only, one SIGTERM, and nothing of it outlives a call.
+//! Terraform as a child process: arguments without a shell, a single SIGTERM, and no process outlives a call.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,9 +20,9 @@ use super::redact::Redactor;
 use super::stream::EngineOutput;
 use crate::run::order::reserved_env;
 
-/// How long the last words of a process that is gone may take.
+/// How long to wait for the remaining output of a process that has ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How many bare lines of a failed process are told.
+/// How many plain lines of a failed process are reported.
 const TAIL: usize = 20;
 
 /// How Terraform is called.
@@ -31,15 +31,15 @@ pub struct Engine {
     pub program: &'static str,
     /// Where it runs.
     pub dir: PathBuf,
-    /// Its environment, beside the inherited one.
+    /// Its environment, in addition to the inherited one.
     pub env: BTreeMap<String, String>,
     /// What must not be printed.
     pub redactor: Arc<Redactor>,
-    /// Turns true when everything is to stop.
+    /// Becomes true when everything must stop.
     pub stop: watch::Receiver<bool>,
-    /// How long it has for stopping after it was asked to.
+    /// How long it may take to stop after it was asked to.
     pub grace: Duration,
-    /// Who is told at once what it begins to make.
+    /// Receives the resources that it begins to create, at once.
     pub begun: UnboundedSender<String>,
 }
 
@@ -48,31 +48,31 @@ pub struct Engine {
 pub enum Cause {
     /// It took too long.
     TimedOut,
-    /// Everything is to stop.
+    /// Everything must stop.
     Interrupted,
 }
 
-/// What is to become of what the process prints.
+/// What happens to the output of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// It is understood and printed.
+    /// It is parsed and printed.
     Stream,
-    /// It is kept, and not printed. The process only reads, and goes on when everything is to stop: what was done is worth
-    /// knowing.
+    /// It is kept, and not printed. The process only reads, and continues when everything must stop, because what was
+    /// done is worth knowing.
     Keep,
 }
 
 /// How a call ended.
 pub struct Ended {
-    /// How the process did.
+    /// The exit status of the process.
     pub status: ExitStatus,
-    /// Why it was asked to stop, if it was.
+    /// Why it was asked to stop, if so.
     pub cause: Option<Cause>,
-    /// What was understood.
+    /// The parsed output.
     pub heard: EngineOutput,
-    /// What was kept.
+    /// The kept output.
     pub kept: Vec<u8>,
-    /// The last bare lines of what it printed.
+    /// The last plain lines of its output.
     pub tail: Vec<String>,
 }
 
@@ -82,17 +82,17 @@ impl Ended {
         self.status.code()
     }
 
-    /// Whether it had no chance to clean up.
+    /// Whether it was killed without a chance to clean up.
     pub fn was_killed(&self) -> bool {
         self.status.signal().is_some()
     }
 }
 
 impl Engine {
-    /// Runs it to its end, or to the end of its time.
+    /// Runs the program until it ends, or until its deadline.
     pub async fn call(&self, args: &[OsString], until: Instant, listen: Listen) -> std::io::Result<Ended> {
         let mut command = Command::new(self.program);
-        // In a group of its own: with it end its plugins, and what they started.
+        // In its own process group, so that its plugins and their children end with it.
         command.args(args).current_dir(&self.dir).process_group(0).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_not_inherited)) {
@@ -130,7 +130,7 @@ impl Engine {
                     return Ok((child.wait().await?, cause));
                 }
             };
-            // Once: a second signal makes it abandon what it is doing.
+            // Only once: a second signal would make it abandon its work.
             if let Some(id) = id {
                 let _ = kill_process(id, Signal::TERM);
             }
@@ -190,7 +190,7 @@ async fn last_words(said: JoinHandle<Said>) -> Said {
     timeout(LAST_WORDS, said).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// What the runner was told is none of Terraform's business; what its image says of itself is.
+/// The runner's own settings are not passed on to Terraform; the variables of its image are.
 fn is_not_inherited(name: &str) -> bool {
     reserved_env(name).is_some() && !matches!(name, "PATH" | "LD_LIBRARY_PATH" | "TF_CLI_CONFIG_FILE")
 }

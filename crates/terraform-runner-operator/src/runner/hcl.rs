@@ -1,12 +1,12 @@
-//! Values in HCL's own syntax, in which they are data for both Terraform and OpenTofu. In JSON only one of them takes
-//! `${…}` for text.
+//! Values in HCL's own syntax, in which both Terraform and OpenTofu read them as data. In JSON only one of them reads
+//! `${…}` as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// A file of settings. Their names are written as they are: see [`check_setting`](crate::run::bundle::check_setting).
+/// A file of settings. Names are written as they are: see [`check_setting`](crate::run::bundle::check_setting).
 pub fn settings(values: &BTreeMap<String, Value>) -> String {
     values.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{name} = {}", literal(value));
@@ -28,7 +28,7 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// A string in which nothing is evaluated.
+/// A string literal in which nothing is evaluated.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! The folder in which Terraform works, and its environment: made from the inputs, which are not trusted.
+//! The folder in which Terraform works, and its environment: created from the inputs, which are not trusted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -14,7 +14,7 @@ use crate::run::order::reserved_env;
 
 pub use crate::run::bundle::{ERRORED, is_own};
 
-/// Where everything is.
+/// The paths of all files.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The root module: where Terraform runs.
@@ -23,16 +23,16 @@ pub struct Layout {
     pub data: PathBuf,
     /// The plan.
     pub plan: PathBuf,
-    /// The settings of a backend of its own.
+    /// The settings of another backend.
     pub backend: Option<PathBuf>,
 }
 
 impl Layout {
-    /// Writes everything into an empty folder.
+    /// Writes all files into an empty folder.
     ///
     /// # Errors
     ///
-    /// When a file has a name that it cannot have, or cannot be written. The words are for the author of the module.
+    /// When a file has an invalid name, or cannot be written. The message is for the author of the module.
     pub fn new(work: &Path, bundle: &Bundle) -> Result<Self, String> {
         let layout = Self {
             module: work.join("module"),
@@ -80,12 +80,13 @@ impl Layout {
     }
 }
 
-/// A new file that only its owner reads.
+/// Creates a file that only its owner can read.
 pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
-/// The environment of Terraform, beside what the image sets, and the names of what it may not set.
+/// The environment of Terraform, in addition to what the image sets, and the names of variables that the image may not
+/// set.
 pub fn environment(bundle: &Bundle, layout: &Layout, store: &str) -> (BTreeMap<String, String>, Vec<String>) {
     let (refused, mut env): (BTreeMap<_, _>, BTreeMap<_, _>) =
         bundle.env.clone().into_iter().partition(|(name, _)| reserved_env(name).is_some());
@@ -103,7 +104,7 @@ pub fn environment(bundle: &Bundle, layout: &Layout, store: &str) -> (BTreeMap<S
         for name in ["TF_HTTP_ADDRESS", "TF_HTTP_LOCK_ADDRESS", "TF_HTTP_UNLOCK_ADDRESS"] {
             set(name, format!("http://{store}/state"));
         }
-        // The store itself waits a minute for an API server that is away; this is for the store that starts anew.
+        // The store itself waits a minute for an unreachable API server; these are for a store that is restarting.
         for (name, value) in [("MAX", "10"), ("WAIT_MIN", "1"), ("WAIT_MAX", "5")] {
             set(&format!("TF_HTTP_RETRY_{name}"), value.to_owned());
         }
@@ -111,7 +112,7 @@ pub fn environment(bundle: &Bundle, layout: &Layout, store: &str) -> (BTreeMap<S
     (env, refused.into_keys().collect())
 }
 
-/// The inherited path, and after it the folder of this program: modules call it where they would call a shell.
+/// The inherited path, followed by the folder of this program: modules call it where they would call a shell.
 fn path() -> String {
     let inherited = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let own = std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned));

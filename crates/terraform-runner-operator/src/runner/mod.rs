@@ -1,13 +1,13 @@
-//! What happens in the pod of a run: the program `tf-runner`.
+//! The program `tf-runner`, which runs in the pod of a run.
 //!
 //! | To learn about | read |
 //! |---|---|
 //! | the steps of a run | [`execute`] |
-//! | Terraform as a process, its signals and its time | [`engine`] |
-//! | what it says | [`stream`] |
+//! | Terraform as a process, its signals and its deadline | [`engine`] |
+//! | its output | [`stream`] |
 //! | the versions of providers | [`providers`] |
-//! | the files and the environment that it is given | [`layout`], [`hcl`] |
-//! | what nobody may read | [`redact`] |
+//! | the files and the environment that it receives | [`layout`], [`hcl`] |
+//! | confidential values | [`redact`] |
 //! | the state, the lock and everything that is kept | [`serve`], [`wire`] |
 
 pub mod engine;
@@ -61,7 +61,7 @@ enum Command {
     Version,
 }
 
-/// Does what the command line says.
+/// Executes the command line.
 pub fn main(cli: &Cli) -> ExitCode {
     let done = match &cli.command {
         Command::Sleep { duration } => {
@@ -95,7 +95,7 @@ fn in_runtime<F: Future<Output = Result<ExitCode, String>>>(
     done
 }
 
-/// Turns true with the first SIGTERM or SIGINT. The process that a container starts with ignores them otherwise.
+/// Becomes true with the first SIGTERM or SIGINT. The first process of a container would otherwise ignore them.
 fn stopping() -> std::io::Result<watch::Receiver<bool>> {
     let (told, stop) = watch::channel(false);
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -125,7 +125,7 @@ async fn serve_here(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Copies this program: an image that somebody brings does not have it.
+/// Copies this program into an image of a user, which does not contain it.
 fn install(folder: &Path) -> Result<(), String> {
     let (own, to) = (std::env::current_exe().map_err(|error| error.to_string())?, folder.join("tf-runner"));
     std::fs::copy(own, &to)

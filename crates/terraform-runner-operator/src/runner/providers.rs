@@ -1,17 +1,17 @@
 //! The versions of providers that a workspace works with: Terraform's own `.terraform.lock.hcl`, kept from run to run.
 //!
-//! A version that came from a registry stays, with its checksums: these are of its archives, for every platform. What was found
-//! unpacked in a mirror belongs to the image: it stays as long as the image has it, its checksum is of one platform, and of one
-//! build of the image, and says nothing of another.
+//! A version from a registry is kept with its checksums: they are those of its archives, for every platform. A version
+//! that was found unpacked in a mirror belongs to the image: it is kept as long as the image contains it. Its checksum
+//! is for one platform and one build of the image, and does not apply to another.
 
 use std::collections::BTreeMap;
 
 /// The file, in the root of the module.
 pub const LOCKFILE: &str = ".terraform.lock.hcl";
-/// How the checksum of an archive begins.
+/// The beginning of an archive's checksum.
 const OF_ARCHIVE: &str = "\"zh:";
 
-/// A provider, as the file has it.
+/// A provider in the file.
 struct Provider<'a> {
     address: &'a str,
     lines: Vec<&'a str>,
@@ -43,7 +43,7 @@ impl Provider<'_> {
     }
 }
 
-/// The file is made by a program, always in the same form; what is in another is taken for no provider.
+/// Parses the file. A program writes it, always in the same form; anything in another form is ignored.
 fn providers(lockfile: &str) -> Vec<Provider<'_>> {
     let mut all: Vec<Provider<'_>> = Vec::new();
     let mut within = false;
@@ -60,13 +60,14 @@ fn providers(lockfile: &str) -> Vec<Provider<'_>> {
     all
 }
 
-/// What a run begins with: all versions, and the checksums of what came from a registry.
+/// The versions with which a run begins: all versions, and the checksums of those from a registry.
 pub fn reused(lockfile: &str) -> String {
     let all = providers(lockfile);
     all.iter().map(|provider| provider.text(provider.is_of_registry())).collect::<Vec<_>>().join("\n")
 }
 
-/// The same without what belongs to an image, which may have another version by now; none when nothing does.
+/// The same without the versions that belong to an image, which may contain others by now; none if there are no such
+/// versions.
 pub fn of_registries(lockfile: &str) -> Option<String> {
     let all = providers(lockfile);
     let kept = all.iter().filter(|provider| provider.is_of_registry());
@@ -74,7 +75,7 @@ pub fn of_registries(lockfile: &str) -> Option<String> {
     (kept.len() < all.len()).then(|| kept.join("\n"))
 }
 
-/// The versions that are others than before, as clauses.
+/// The versions that have changed, as clauses.
 pub fn changed(before: &str, after: &str) -> Vec<String> {
     let (before, after) = (providers(before), providers(after));
     let old: BTreeMap<&str, &str> = before.iter().filter_map(|one| Some((one.address, one.version()?))).collect();

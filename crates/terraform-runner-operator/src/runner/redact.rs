@@ -1,39 +1,39 @@
-//! Values that must not appear in anything that is printed, reported or kept to be read.
+//! Removes values that must not be printed, reported or kept in readable form.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// What stands in the place of such a value.
+/// The replacement for such a value.
 const INSTEAD: &str = "(redacted)";
-/// Shorter values are not looked for: what is left of a text would not be readable.
+/// Shorter values are not searched for: the remaining text would not be readable.
 const SHORTEST: usize = 4;
-/// Longer values, in bytes, are looked for piece by piece: where all of one is, all pieces are. So there is little to
-/// compare at each place of a text, whatever it looks like.
+/// Values longer than this, in bytes, are searched for in pieces: a text that contains the whole value contains all
+/// pieces. This way there is little to compare at each position of any text.
 const LONGEST: usize = 256;
-/// Numbers of more places than this are looked for only as they are written.
+/// Numbers with more digits than this are searched for only as they are written.
 const PLACES: i64 = 400;
 
-/// Takes values out of texts.
+/// Removes values from texts.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// In order, and each once.
+    /// Sorted, without duplicates.
     needles: Vec<Needle>,
-    /// Which of them begin with these bytes.
+    /// The range of those that begin with these bytes.
     begins: HashMap<[u8; SHORTEST], Range<usize>>,
 }
 
 #[derive(Clone)]
 struct Needle {
     text: String,
-    /// The longest other one that it begins with.
+    /// The longest other needle that it begins with.
     within: Option<usize>,
 }
 
 impl Redactor {
-    /// Looks for these values, for each of their lines, for what is between characters that are not printed, and for
-    /// all of them as they look in JSON, in HCL and in Go.
+    /// Searches for these values, for each of their lines, for the parts between unprintable characters, and for all of
+    /// these in the forms of JSON, HCL and Go.
     pub fn new(values: &[String]) -> Self {
         let lines = values.iter().flat_map(|value| value.lines());
         let printed = values.iter().flat_map(|value| value.split(is_changed));
@@ -48,7 +48,7 @@ impl Redactor {
         let mut redactor = Self::default();
         let mut open: Vec<usize> = Vec::new();
         for (number, text) in texts.into_iter().enumerate() {
-            // In order, whatever a text begins with came right before it.
+            // In sorted order, everything that a text begins with comes right before it.
             while open
                 .pop_if(|last| !redactor.needles.get(*last).is_some_and(|last| text.starts_with(&last.text)))
                 .is_some()
@@ -62,7 +62,7 @@ impl Redactor {
         redactor
     }
 
-    /// The text without the values. Where several overlap, or touch each other, they go together.
+    /// The text without the values. Values that overlap or touch are removed together.
     pub fn clean<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for at in 0..text.len() {
@@ -86,11 +86,12 @@ impl Redactor {
         Cow::Owned(clean)
     }
 
-    /// How long the longest value is that a text begins with.
+    /// The length of the longest value that a text begins with.
     fn longest(&self, text: &[u8]) -> Option<usize> {
         let begin = self.begins.get(text.first_chunk()?)?;
         let same = self.needles.get(begin.clone())?;
-        // It begins with nothing that is after it in order; and of what is before, only with what the last begins with.
+        // The text cannot begin with a needle that comes later in the order. Of the earlier ones, it can begin only
+        // with those that the last one begins with.
         let before = same.partition_point(|needle| needle.text.as_bytes() <= text);
         let mut number = begin.start + before.checked_sub(1)?;
         loop {
@@ -107,7 +108,7 @@ fn is_long(text: &impl AsRef<str>) -> bool {
     text.as_ref().chars().nth(SHORTEST - 1).is_some()
 }
 
-/// A text in pieces that are short enough to be looked for, and long enough.
+/// Splits a text into pieces that are short enough, and long enough, to be searched for.
 fn pieces(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -116,16 +117,16 @@ fn pieces(text: &str) -> Vec<&str> {
         pieces.push(piece);
         rest = after;
     }
-    // The last one may overlap the one before.
+    // The last piece may overlap the one before.
     let last = text.len().saturating_sub(LONGEST.min(text.len()));
     pieces.push(text.get(text.floor_char_boundary(last)..).unwrap_or_default());
     pieces
 }
 
-/// A value as it may be written: as it is, escaped, and escaped within something that is escaped itself.
+/// The forms in which a value may be written: plain, escaped, and escaped twice.
 fn forms(value: &str) -> Vec<String> {
     let json = escaped(value);
-    // Go writes these so that a browser takes them for nothing else.
+    // Go escapes these so that a browser does not interpret them.
     let go = |json: &str| json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let hcl = |text: &str| text.replace("${", "$${").replace("%{", "%%{");
     let twice = escaped(&json);
@@ -145,16 +146,16 @@ fn forms(value: &str) -> Vec<String> {
     forms
 }
 
-/// Whether Go escapes a character, unlike JSON, or Terraform writes it as one with what is before it.
+/// Whether Go, unlike JSON, escapes a character, or Terraform combines it with the one before.
 fn is_changed(c: char) -> bool {
     !matches!(c, '\n' | '\r' | '\t') && (c.is_control() || c.escape_debug().nth(1) == Some('u'))
 }
 
-/// As Go writes a string in quotes, and plans show it.
+/// The form in which Go writes a string in quotes, as plans show it.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for c in text.chars() {
-        // After another character, one that combines with it is printed as it is.
+        // After another character, a combining character is printed as it is.
         let shown = || format!("a{c}").escape_debug().nth(1) != Some('\\');
         let code = u32::from(c);
         match c {
@@ -180,7 +181,7 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A number as Terraform prints it: without an exponent, and without zeros that say nothing.
+/// A number as Terraform prints it: without an exponent, and without redundant zeros.
 fn plain(text: &str) -> Option<String> {
     let (sign, number) = match text.strip_prefix('-') {
         Some(number) => ("-", number),
@@ -270,12 +271,12 @@ mod tests {
                 assert!(!clean.contains("first") && !clean.contains("second"), "{gap:?}: {clean:?}");
             }
         }
-        // The pieces are too short to be looked for, and the whole is not.
+        // The pieces are too short to be searched for, and the whole value is not.
         assert_eq!(clean("ab\u{feff}cd", r#"x = "ab\ufeffcd""#), r#"x = "(redacted)""#);
         assert_eq!(clean("ab\u{1}cd", r#"x = "ab\x01cd""#), r#"x = "(redacted)""#);
         assert_eq!(clean("ab\u{e0001}c", r#"x = "ab\U000e0001c""#), r#"x = "(redacted)""#);
         assert_eq!(clean("ab\u{b}\"é", r#"x = "ab\v\"é""#), r#"x = "(redacted)""#);
-        // Terraform writes what is composed of two characters as one.
+        // Terraform writes two characters that form a composed one as that one.
         assert_eq!(clean("pa\u{308}ssword", "p\u{e4}ssword"), "p\u{e4}(redacted)");
     }
 

@@ -2,10 +2,10 @@
 //!
 //! | Path | |
 //! |---|---|
-//! | `GET`, `POST`, `LOCK`, `UNLOCK /state` | what Terraform asks for |
-//! | `GET /lock`, `GET /summary` | who holds the lock, what is known of the state |
+//! | `GET`, `POST`, `LOCK`, `UNLOCK /state` | the requests of Terraform |
+//! | `GET /lock`, `GET /summary` | the holder of the lock, and what is known of the state |
 //! | `POST /rescue` | a state that Terraform could not save |
-//! | `POST /adopt` | begins with a state that was there before |
+//! | `POST /adopt` | begins with an existing state from elsewhere |
 //! | `GET`, `PUT /lockfile` | the versions of the providers |
 //! | `PUT`, `GET /plan`, `POST /journal`, `POST /report` | what `tf-runner run` has to keep |
 
@@ -47,29 +47,29 @@ const REQUEST: Duration = Duration::from_secs(15);
 /// A larger request is refused: a state that large could not be kept.
 const LARGEST: usize = 1 << 30;
 
-/// The store at work.
+/// The running store.
 struct Server {
     store: Store,
     order: StoreOrder,
-    /// The pod, by its UID: the holder of the lock.
+    /// The UID of the pod, which is the holder of the lock.
     pod: String,
-    /// One save, lock or unlock at a time.
+    /// Only one save, lock or unlock runs at a time.
     turn: tokio::sync::Mutex<()>,
-    /// What a predecessor in this pod held is held on.
+    /// Set once a lock of a predecessor in this pod, if any, has been taken over.
     adopted: OnceCell<()>,
     renewing: Mutex<Option<AbortHandle>>,
-    /// What was begun, as it is kept; none until it is known what a predecessor in this pod kept.
+    /// The journal as it is kept; none until it is known what a predecessor in this pod kept.
     journal: tokio::sync::Mutex<Option<Journal>>,
     /// Whether the report was filed.
     is_reported: AtomicBool,
 }
 
-/// Why a request is not answered as the asker hoped.
+/// Why a request does not succeed.
 enum RequestError {
     Store(StoreError),
-    /// Somebody else holds the lock.
+    /// Another pod holds the lock.
     Locked(Value),
-    /// The request makes no sense.
+    /// The request is invalid.
     Bad(String),
 }
 
@@ -79,14 +79,14 @@ impl From<StoreError> for RequestError {
     }
 }
 
-/// What a request is answered with: none is 204.
+/// The response to a request: none is 204.
 type Answer = Result<Option<Bytes>, RequestError>;
 
-/// A client that leaves the patience to us.
+/// A client that leaves retries to this program.
 ///
 /// # Errors
 ///
-/// When there is no way to the API server.
+/// When no connection to the API server can be configured.
 pub async fn client() -> Result<Client, String> {
     opcore::client::install_crypto_provider();
     let config = Config::infer().await.map_err(|error| format!("No way to the API server: {error}"))?;
@@ -99,7 +99,7 @@ pub async fn client() -> Result<Client, String> {
     Client::try_from(config).map_err(|error| format!("No way to the API server: {error}"))
 }
 
-/// Serves until it is told to stop, and then answers what is under way.
+/// Serves until it is asked to stop, and then finishes the active requests.
 ///
 /// # Errors
 ///
@@ -163,7 +163,7 @@ impl Server {
         };
         let id = head.uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("ID=")));
         let what = format!("{} {}", head.method, head.uri.path());
-        // It goes on when the asker goes away: what was begun is ended.
+        // It continues when the client disconnects: what was begun is finished.
         let id = id.map(str::to_owned);
         let asked = tokio::spawn(async move { self.route(&head.method, head.uri.path(), id.as_deref(), body).await });
         let answer = asked.await.unwrap_or_else(|error| Err(RequestError::Bad(error.to_string())));
@@ -203,7 +203,8 @@ impl Server {
                 if report.run != self.order.run {
                     return Err(RequestError::Bad(format!("a report of {} is filed by its own pod", report.run)));
                 }
-                // After it nothing more is noted: what is kept may be taken down as soon as it is there.
+                // Nothing is added to the journal after the report: the operator may read both as soon as the report
+                // exists.
                 let _journal = self.journal.lock().await;
                 self.is_reported.store(true, Ordering::SeqCst);
                 patiently(|| report::save(&self.store, &report, outputs.as_ref())).await?;
@@ -227,7 +228,7 @@ impl Server {
         Ok(None)
     }
 
-    /// Notes what Terraform begins to make.
+    /// Adds what Terraform begins to create to the journal.
     async fn note(&self, begun: BTreeMap<String, String>) -> Answer {
         let mut journal = self.journal.lock().await;
         if self.is_reported.load(Ordering::SeqCst) {
@@ -237,7 +238,7 @@ impl Server {
             known
         } else {
             let kept = match patiently(|| journal::load(&self.store)).await {
-                // What cannot be read is of no use to anyone.
+                // An unreadable journal is of no use.
                 Err(StoreError::Damaged { .. }) => None,
                 kept => kept?,
             };
@@ -251,14 +252,14 @@ impl Server {
         self.keep_journal(&mut journal, noted).await
     }
 
-    /// Strikes out what a state that was just saved has.
+    /// Removes from the journal what a saved state contains.
     async fn strike(&self, state: &[u8]) {
         let mut journal = self.journal.lock().await;
         let Some(mut noted) = journal.clone().filter(|noted| !noted.begun.is_empty()) else { return };
         let recorded = state::addresses(state).unwrap_or_default();
         noted.begun.retain(|address, _| !recorded.contains(address));
         if self.keep_journal(&mut journal, noted).await.is_err() {
-            // Too much in it is better than too little.
+            // A journal with too many entries is better than one with too few.
             tracing::warn!("the journal is not kept");
         }
     }
@@ -283,7 +284,7 @@ impl Server {
         let packed = packed.map_err(|error| RequestError::Bad(error.to_string()))?;
         let save = state::Save { packed: &packed, facts: &facts, run: &self.order.run, history: &self.order.history };
         patiently(|| async {
-            // In this order: whoever saves after us must have taken the lock after we looked.
+            // In this order: a process that saves after us must have taken the lock after we checked it.
             let aim = state::aim(&self.store, &save).await?;
             lock::require(&self.store, &self.pod, id).await?;
             state::save(&self.store, aim, &save).await
@@ -293,7 +294,7 @@ impl Server {
         Ok(None)
     }
 
-    /// Begins with a state that was there before, unless there is one of its own.
+    /// Adopts an existing state, unless the workspace has its own.
     async fn adopt_state(self: &Arc<Self>) -> Answer {
         let secret = self.order.adopts.as_deref();
         let secret = secret.ok_or_else(|| RequestError::Bad("there is no state to be adopted".to_owned()))?;
@@ -307,7 +308,7 @@ impl Server {
         self.save_by_itself("adopt", bytes.into()).await
     }
 
-    /// Saves under the lock that this pod holds, or under one of its own.
+    /// Saves under the lock that this pod holds, or under a lock of its own.
     async fn save_by_itself(self: &Arc<Self>, operation: &str, body: Bytes) -> Answer {
         self.adopt().await;
         let _turn = self.turn.lock().await;
@@ -321,7 +322,7 @@ impl Server {
             id
         };
         let saved = self.save_in_turn(body, &id).await;
-        // Terraform is gone: nobody else will give it back.
+        // Terraform is gone: nothing else will release the lock.
         self.release(&id).await?;
         saved
     }
@@ -362,7 +363,7 @@ impl Server {
         }
     }
 
-    /// Goes on with a lock that a predecessor in this pod took.
+    /// Continues with a lock that a predecessor in this pod took.
     async fn adopt(self: &Arc<Self>) {
         let adopt = || async {
             match patiently(|| lock::look(&self.store)).await {
@@ -374,7 +375,7 @@ impl Server {
         self.adopted.get_or_init(adopt).await;
     }
 
-    /// Renews the lock until it is given back.
+    /// Renews the lock until it is released.
     fn renew(self: &Arc<Self>) {
         let server = self.clone();
         let task = tokio::spawn(async move {
@@ -405,7 +406,7 @@ fn code(error: &StoreError) -> StatusCode {
     match error {
         StoreError::Refused(_) | StoreError::Raced(_) => StatusCode::CONFLICT,
         StoreError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        // Asking once more does not mend it.
+        // A retry does not fix these.
         StoreError::Missing(_) | StoreError::Damaged { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         StoreError::Api(_) => AWAY,
     }

@@ -1,4 +1,4 @@
-//! What Terraform says with `-json`: one object per line, and now and then a bare line.
+//! The output of Terraform with `-json`: one object per line, and occasionally a plain line.
 
 use std::fmt::Write as _;
 
@@ -9,51 +9,51 @@ use super::layout;
 use super::redact::Redactor;
 use crate::api::v1alpha1::{ChangedResource, Diagnostic, Severity};
 
-/// The version of the format that is understood; a higher minor one only adds to it.
+/// The supported version of the format; a higher minor version only adds to it.
 const FORMAT: &str = "1";
-/// How long a text may be that ends up in a status: a detail, an address with its key.
+/// The longest text that goes into a status: a detail, or an address with its key.
 const LONGEST: usize = 500;
-/// What is done to a resource that leaves the state and stays where it is.
+/// The action on a resource that is removed from the state without being destroyed.
 const FORGET: &str = "forget";
-/// Warnings that every run with a mirror of providers has, and that nobody here can act on.
+/// Warnings that every run with a provider mirror has, and that nobody here can act on.
 const NOISE: [&str; 1] = ["Incomplete lock file information for providers"];
 
-/// What was heard.
+/// The parsed output.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOutput {
-    /// What the program calls itself.
+    /// The name and version of the program.
     pub engine: Option<String>,
     /// Resources that the plan changes.
     pub planned: Vec<ChangedResource>,
-    /// How many of them have another address from now on.
+    /// How many of them get another address.
     pub moved: i64,
-    /// Resources that the plan makes anew because an apply that failed left them in doubt.
+    /// Resources that the plan recreates because a failed apply left them in doubt.
     pub tainted: Vec<String>,
-    /// Resources that are not as the state has them.
+    /// Resources that differ from the state.
     pub drifted: Vec<ChangedResource>,
-    /// How many resources the plan makes, changes and destroys.
+    /// How many resources the plan creates, changes and destroys.
     pub counts: Option<Counts>,
-    /// What it has to say.
+    /// The diagnostics.
     pub diagnostics: Vec<Diagnostic>,
-    /// Resources that it began to make, in that order.
+    /// Resources that it began to create, in that order.
     pub begun: Vec<String>,
-    /// Why the rest cannot be understood.
+    /// Why the rest cannot be parsed.
     pub foreign: Option<String>,
 }
 
-/// How many resources a plan makes, changes and destroys.
+/// How many resources a plan creates, changes and destroys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Makes.
+    /// Created.
     pub add: i64,
-    /// Changes.
+    /// Changed.
     pub change: i64,
-    /// Destroys.
+    /// Destroyed.
     pub remove: i64,
-    /// Takes into the state.
+    /// Imported into the state.
     pub import: i64,
-    /// Takes out of the state, and leaves as they are. Terraform does not tell.
+    /// Removed from the state without being destroyed. Terraform does not report this number.
     pub forget: i64,
 }
 
@@ -80,7 +80,7 @@ struct Line {
 }
 
 impl EngineOutput {
-    /// Hears a line, and answers what a person should read of it.
+    /// Parses a line. Returns the text that a person should read of it.
     pub fn hear(&mut self, line: &str, redactor: &Redactor) -> String {
         let Ok(said) = serde_json::from_str::<Line>(line) else { return redactor.clean(line).into_owned() };
         match said.kind.as_str() {
@@ -102,7 +102,7 @@ impl EngineOutput {
                 self.diagnostics.push(diagnostic);
                 return words;
             }
-            // Again what the plan has said.
+            // This repeats what the plan has reported.
             "outputs" => return String::new(),
             _ => {}
         }
@@ -127,32 +127,32 @@ impl EngineOutput {
         }
     }
 
-    /// Whether the plan destroys something, be it to make it anew.
+    /// Whether the plan destroys something, even if only to recreate it.
     pub fn destroys(&self) -> bool {
         let destroys = |change: &ChangedResource| matches!(change.action.as_str(), "delete" | "replace");
         self.counts.is_some_and(|counts| counts.remove > 0) || self.planned.iter().any(destroys)
     }
 
-    /// How many resources the plan takes out of the state and leaves as they are.
+    /// How many resources the plan removes from the state without destroying them.
     pub fn forgets(&self) -> i64 {
         let named = self.planned.iter().filter(|change| change.action == FORGET).count();
         let counted = self.counts.map_or(0, |counts| counts.forget);
         counted.max(i64::try_from(named).unwrap_or(i64::MAX))
     }
 
-    /// Whether there is an error of this summary.
+    /// Whether there is an error with this summary.
     pub fn failed_with(&self, summary: &str) -> bool {
         self.diagnostics.iter().any(|all| all.severity == Severity::Error && all.summary.contains(summary))
     }
 }
 
-/// A resource that is changed; none when it is only read.
+/// A resource that is changed; none if it is only read.
 fn changed(change: &Value, redactor: &Redactor) -> Option<ChangedResource> {
     let (address, action) = (change["resource"]["addr"].as_str()?, change["action"].as_str()?);
     let action = match (action, change["reason"].as_str()) {
-        // What both mean by it is taken out of the state, and stays where it is.
+        // Both use this for a resource that is removed from the state without being destroyed.
         ("remove", _) => FORGET,
-        // OpenTofu has no word for a resource that is forgotten and made anew.
+        // OpenTofu has no action for a resource that is forgotten and recreated.
         ("noop", Some(reason)) if reason.starts_with("forgot_") => FORGET,
         ("read" | "noop", _) => return None,
         (action, _) => action,
@@ -160,11 +160,11 @@ fn changed(change: &Value, redactor: &Redactor) -> Option<ChangedResource> {
     Some(ChangedResource { address: told(address, redactor), action: action.to_owned() })
 }
 
-/// A diagnostic without its snippet: that has lines of the configuration, and values.
+/// A diagnostic without its snippet, which contains lines of the configuration, and values.
 fn diagnostic(said: &Value, redactor: &Redactor) -> Diagnostic {
     let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty()).map(|text| told(text, redactor));
     let range = &said["range"];
-    // A file that the runner wrote is none of theirs; the words name the variable.
+    // A position in a file of the runner is left out; the message names the variable.
     let at = range["filename"].as_str().filter(|file| !layout::is_own(file)).map(|file| {
         match range["start"]["line"].as_i64() {
             Some(line) => format!("{}:{line}", told(file, redactor)),
@@ -181,9 +181,9 @@ fn diagnostic(said: &Value, redactor: &Redactor) -> Diagnostic {
     }
 }
 
-/// A text as it is reported: without what is confidential, and no longer than a status can hold.
+/// A text as it is reported: without confidential values, and short enough for a status.
 pub fn told(text: &str, redactor: &Redactor) -> String {
-    // In this order: half of a value would not be found.
+    // In this order: a value that was cut would not be found.
     let clean = redactor.clean(text);
     match clean.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", clean.get(..end).unwrap_or_default()),
@@ -191,7 +191,7 @@ pub fn told(text: &str, redactor: &Redactor) -> String {
     }
 }
 
-/// A diagnostic for a person.
+/// A diagnostic as text for a person.
 pub fn words(diagnostic: &Diagnostic) -> String {
     let severity = if diagnostic.severity == Severity::Error { "Error" } else { "Warning" };
     let mut words = format!("{severity}: {}", diagnostic.summary);

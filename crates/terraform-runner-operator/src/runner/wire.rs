@@ -1,4 +1,4 @@
-//! What the two containers of a pod tell each other, on its loopback.
+//! The protocol between the two containers of a pod, on its loopback.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,17 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::run::report::{OutputValues, PlanReport, Report, StateReport};
 use crate::store::plan::KeptPlan;
 
-/// A pause between two attempts to reach the store.
+/// The pause between two attempts to reach the store.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long it may take to be there, for the first time or anew: it may be killed at any moment, and then starts again.
+/// How long the store may take to be reachable, the first time or after a restart: it may be killed at any moment, and
+/// then starts again.
 const THERE_WITHIN: Duration = Duration::from_mins(1);
-/// How long an answer may take: the store waits a minute for the API server.
+/// How long a response may take: the store waits a minute for the API server.
 const ANSWER: Duration = Duration::from_secs(100);
 
-/// The answer of a store that has waited for the API server as long as it does. Terraform asks again where this is a fault
-/// of the server, ten times, a minute each; so it keeps the state in a file, and the runner goes on from there.
+/// The response of a store that has waited for the API server until its own deadline. Terraform would repeat the
+/// request ten times after a server error, a minute each; with this code it keeps the state in a file instead, and the
+/// runner continues from there.
 pub const AWAY: StatusCode = StatusCode::FAILED_DEPENDENCY;
 
 /// A report with the outputs.
@@ -42,11 +44,11 @@ pub struct Filing {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanFiling {
-    /// What it does.
+    /// What the plan does.
     pub report: PlanReport,
-    /// The inputs it was made from.
+    /// The inputs from which it was made.
     pub inputs: String,
-    /// What people read.
+    /// The text for users.
     pub text: String,
     /// The file.
     pub file: ByteString,
@@ -62,12 +64,12 @@ pub struct PlanFetched {
     pub file: ByteString,
 }
 
-/// Why the store did not do what it was asked.
+/// Why the store did not carry out a request.
 #[derive(Debug)]
 pub enum Trouble {
-    /// It cannot be reached, or cannot reach the API server.
+    /// The store cannot be reached, or cannot reach the API server.
     Away(String),
-    /// It says no.
+    /// The store refused the request.
     Refused(String),
 }
 
@@ -79,7 +81,7 @@ impl std::fmt::Display for Trouble {
     }
 }
 
-/// The store, as the container in which Terraform runs sees it.
+/// A client of the store for the container in which Terraform runs.
 #[derive(Clone, Debug)]
 pub struct StoreClient {
     address: String,
@@ -91,27 +93,27 @@ impl StoreClient {
         Self { address: address.into() }
     }
 
-    /// Waits until it answers.
+    /// Waits until the store responds.
     pub async fn ready(&self) -> Result<(), Trouble> {
         self.ask(Method::GET, "/healthz", Bytes::new()).await.map(drop)
     }
 
-    /// What it knows of the state.
+    /// Returns what the store knows of the state.
     pub async fn summary(&self) -> Result<Option<StateReport>, Trouble> {
         self.read("/summary").await
     }
 
-    /// Who holds the lock, as Terraform is told of it.
+    /// Returns the holder of the lock, in the form that Terraform expects.
     pub async fn lock(&self) -> Result<Option<Value>, Trouble> {
         self.read("/lock").await
     }
 
-    /// The state.
+    /// Returns the state.
     pub async fn state(&self) -> Result<Option<Bytes>, Trouble> {
         self.ask(Method::GET, "/state", Bytes::new()).await
     }
 
-    /// The kept plan.
+    /// Returns the kept plan.
     pub async fn plan(&self) -> Result<Option<PlanFetched>, Trouble> {
         self.read("/plan").await
     }
@@ -121,17 +123,17 @@ impl StoreClient {
         self.write(Method::PUT, "/plan", plan).await
     }
 
-    /// The versions of the providers that are kept.
+    /// Returns the kept provider versions.
     pub async fn lockfile(&self) -> Result<Option<Bytes>, Trouble> {
         self.ask(Method::GET, "/lockfile", Bytes::new()).await
     }
 
-    /// Keeps other versions of the providers.
+    /// Keeps other provider versions.
     pub async fn keep_lockfile(&self, text: Vec<u8>) -> Result<(), Trouble> {
         self.ask(Method::PUT, "/lockfile", text.into()).await.map(drop)
     }
 
-    /// Notes what Terraform begins to make.
+    /// Adds what Terraform begins to create to the journal.
     pub async fn note(&self, begun: &BTreeMap<String, String>) -> Result<(), Trouble> {
         self.write(Method::POST, "/journal", begun).await
     }
@@ -141,12 +143,12 @@ impl StoreClient {
         self.write(Method::POST, "/report", filing).await
     }
 
-    /// Begins with the state that was there before.
+    /// Adopts an existing state.
     pub async fn adopt(&self) -> Result<(), Trouble> {
         self.ask(Method::POST, "/adopt", Bytes::new()).await.map(drop)
     }
 
-    /// Saves a state that Terraform could not.
+    /// Saves a state that Terraform could not save.
     pub async fn rescue(&self, state: Vec<u8>) -> Result<(), Trouble> {
         self.ask(Method::POST, "/rescue", state.into()).await.map(drop)
     }
@@ -163,8 +165,8 @@ impl StoreClient {
         self.ask(method, path, body.into()).await.map(drop)
     }
 
-    /// Asks, and answers the body of a good answer; none when it says that there is nothing. Whatever is asked can be asked
-    /// twice: a store that was killed is asked again when it is back.
+    /// Sends a request. Returns the body of a successful response; none if there is nothing. Every request can be
+    /// repeated: if the store was killed, it is asked again when it is back.
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Option<Bytes>, Trouble> {
         let started = Instant::now();
         let (status, body) = loop {

@@ -1,20 +1,20 @@
-//! A state that was there before: of a workspace that is gone, or of Terraform's own making.
+//! A state from elsewhere: of a workspace that is gone, or written by Terraform itself.
 
 use super::pack::gunzip;
 use super::state::INDEX_KEY;
 use super::{Store, StoreError, state, value};
 use crate::run::names::{Names, STATE_CHUNKS};
 
-/// The keys under which a Secret may have a state: an index of ours, that of the backend `kubernetes`, and that of a file.
+/// The keys under which a Secret may hold a state: our index, the key of the backend `kubernetes`, and that of a file.
 pub const KEYS: [&str; 3] = [INDEX_KEY, BACKEND_KEY, FILE_KEY];
 const BACKEND_KEY: &str = "tfstate";
 const FILE_KEY: &str = "terraform.tfstate";
-/// How large a state is read at most.
+/// The largest state that is read.
 const READ_BYTES: u64 = 1 << 30;
-/// In so many places a workspace may have left versions: twenty, the current one, and the next.
+/// The most places in which a workspace may have left versions: twenty old ones, the current one, and the next.
 const PLACES: usize = 22;
 
-/// The names beside which the index of a state that a workspace left has its chunks.
+/// The names of the chunks that belong to the index of a state that a workspace left.
 fn names(secret: &str) -> Option<Names> {
     secret.strip_suffix("-state").map(Names::with_stem)
 }
@@ -29,13 +29,13 @@ pub fn secrets(secret: &str) -> Vec<String> {
     std::iter::once(secret.to_owned()).chain(chunks).collect()
 }
 
-/// Reads the versions of the providers that a workspace left with it; none where it left none.
+/// Reads the provider versions that a workspace left with it; none if it left none.
 pub async fn lockfile(store: &Store, secret: &str) -> Result<Option<Vec<u8>>, StoreError> {
     let Some(names) = names(secret) else { return Ok(None) };
     super::lockfile::load(&Store { names, ..store.clone() }).await
 }
 
-/// Reads it.
+/// Reads the state.
 ///
 /// # Errors
 ///

@@ -5,15 +5,16 @@ use std::path::Path;
 
 use super::pack::{CHUNK_BYTES, gunzip, gzip};
 
-/// How large inputs may be.
+/// The largest inputs.
 const LIMIT: u64 = 64 << 20;
 
-/// The bytes of a [`Bundle`](crate::run::bundle::Bundle), compressed and cut: the same for the same bytes.
+/// The bytes of a [`Bundle`](crate::run::bundle::Bundle), compressed and split into chunks: the same for the same
+/// bytes.
 pub fn chunks(bundle: &[u8]) -> Vec<Vec<u8>> {
     gzip(bundle).chunks(CHUNK_BYTES).map(<[u8]>::to_vec).collect()
 }
 
-/// Joins chunks again.
+/// Joins chunks.
 ///
 /// # Errors
 ///
@@ -26,7 +27,7 @@ pub fn join(chunks: &[Vec<u8>]) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 ///
-/// When there are none, or they are not what was written.
+/// When there are none, or when they differ from what was written.
 pub fn read(folder: &Path) -> io::Result<Vec<u8>> {
     let mut chunks = Vec::new();
     loop {

@@ -1,9 +1,10 @@
-//! What a run has begun to make and the state does not have yet: all that is left to tell of it when its pod is lost.
+//! The journal: what a run has begun to create and is not in the state yet. It is the only record of that when the pod
+//! is lost.
 
 use super::{Store, StoreError, parsed, to_json, value};
 use crate::run::report::{JOURNAL_KEY, Journal};
 
-/// Who owns the journal: another than who owns the report, so that neither takes the other away.
+/// The field manager of the journal: another one than that of the report, so that neither removes the other.
 const MANAGER: &str = "terraform-runner-operator-journal";
 
 /// Keeps a journal beside the report.
@@ -12,7 +13,7 @@ pub async fn save(store: &Store, journal: &Journal) -> Result<(), StoreError> {
     store.write_as(MANAGER, &store.names.report(), data, None).await.map(drop)
 }
 
-/// Reads the last journal; none when there is none.
+/// Reads the last journal; none if it does not exist.
 pub async fn load(store: &Store) -> Result<Option<Journal>, StoreError> {
     let name = store.names.report();
     let Some(secret) = store.secret(&name).await? else { return Ok(None) };

@@ -1,7 +1,8 @@
 //! The lock of the state: a Lease whose holder is a pod, by its UID.
 //!
-//! It is taken when nobody holds it, or when this same pod does. It is never stolen here: the operator clears one that
-//! expired and whose pod is gone. Every write names the version that was looked at, so two pods never both get it.
+//! A pod takes it when nobody holds it, or when it holds it already. It is never stolen here: the operator removes a
+//! lock that has expired and whose pod is gone. Every write names the version that was read, so two pods never both get
+//! it.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -11,24 +12,24 @@ use serde_json::{Value, json};
 
 use super::{MAKER, MANAGER, Store, StoreError};
 
-/// On the Lease: what Terraform says of its lock, as JSON.
+/// Annotation on the Lease: what Terraform reports about its lock, as JSON.
 pub const INFO_ANNOTATION: &str = "infra.opr8r/lock-info";
-/// How long the lock outlasts its last renewal.
+/// How long the lock lasts after its last renewal.
 pub const LASTS_SECONDS: i32 = 60;
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holder {
     /// The UID of the pod.
     pub pod: String,
-    /// Since when.
+    /// Since when the lock is held.
     pub since: Option<Timestamp>,
-    /// What Terraform says of its lock.
+    /// What Terraform reports about its lock.
     pub info: Value,
 }
 
 impl Holder {
-    /// Whoever holds this Lease; none when it is free.
+    /// The holder of this Lease; none if it is free.
     pub fn of(lease: &Lease) -> Option<Self> {
         let spec = lease.spec.as_ref()?;
         let pod = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
@@ -42,7 +43,7 @@ impl Holder {
         self.info["ID"].as_str()
     }
 
-    /// As Terraform wants to be told of it.
+    /// The holder in the form that Terraform expects.
     pub fn told(&self) -> Value {
         let mut told = if self.info.is_object() { self.info.clone() } else { json!({ "ID": self.pod }) };
         told["Who"] = format!("pod {}", self.pod).into();
@@ -50,12 +51,12 @@ impl Holder {
     }
 }
 
-/// Who holds the lock; none when nobody does.
+/// Returns the holder of the lock; none if it is free.
 pub async fn look(store: &Store) -> Result<Option<Holder>, StoreError> {
     Ok(store.leases.get_opt(&store.names.lease()).await?.as_ref().and_then(Holder::of))
 }
 
-/// Takes the lock for a pod. Answers whoever else holds it.
+/// Takes the lock for a pod. If another holds it, returns that holder.
 pub async fn take(store: &Store, pod: &str, info: &Value) -> Result<Result<(), Holder>, StoreError> {
     let name = store.names.lease();
     let lease = match store.leases.get_opt(&name).await? {
@@ -78,7 +79,7 @@ pub async fn take(store: &Store, pod: &str, info: &Value) -> Result<Result<(), H
     replace(store, lease, spec, Some(info)).await.map(Ok)
 }
 
-/// Renews the lock of a pod. Answers whether it holds it.
+/// Renews the lock of a pod. Returns whether the pod holds it.
 pub async fn renew(store: &Store, pod: &str) -> Result<bool, StoreError> {
     let Some((lease, holder)) = held(store, pod).await? else { return Ok(false) };
     let renew_time = Some(MicroTime(Timestamp::now()));
@@ -87,7 +88,7 @@ pub async fn renew(store: &Store, pod: &str) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Gives the lock of a pod back. Answers whoever else holds it.
+/// Releases the lock of a pod. If another holds it, returns that holder.
 pub async fn release(store: &Store, pod: &str, id: &str) -> Result<Result<(), Holder>, StoreError> {
     let Some(lease) = store.leases.get_opt(&store.names.lease()).await? else { return Ok(Ok(())) };
     match Holder::of(&lease) {
@@ -99,7 +100,7 @@ pub async fn release(store: &Store, pod: &str, id: &str) -> Result<Result<(), Ho
     }
 }
 
-/// Whether this pod holds the lock, and under this id.
+/// Checks that this pod holds the lock with this id.
 ///
 /// # Errors
 ///
@@ -124,7 +125,7 @@ async fn make(store: &Store, name: &str) -> Result<Lease, StoreError> {
     Ok(store.leases.patch(name, &PatchParams::apply(MAKER).force(), &Patch::Apply(&body)).await?)
 }
 
-/// Replaces a Lease that is still as it was seen.
+/// Replaces a Lease, if it is unchanged since it was read.
 async fn replace(store: &Store, mut lease: Lease, spec: LeaseSpec, info: Option<&Value>) -> Result<(), StoreError> {
     let annotations = lease.metadata.annotations.get_or_insert_default();
     match info {

@@ -1,4 +1,4 @@
-//! The versions of the providers, as Terraform itself writes them down, beside the state that was written by them.
+//! The provider versions, in the file that Terraform itself writes, stored beside the state that they wrote.
 
 use k8s_openapi::ByteString;
 
@@ -6,16 +6,16 @@ use super::{Store, StoreError, value};
 
 /// The key in its Secret.
 pub const LOCKFILE_KEY: &str = "terraform.lock.hcl";
-/// A larger one is refused: a provider takes some kilobytes.
+/// The limit for the file: a provider takes a few kilobytes.
 const LARGEST: usize = 700_000;
 
-/// Reads it; none when there is none.
+/// Reads it; none if it does not exist.
 pub async fn load(store: &Store) -> Result<Option<Vec<u8>>, StoreError> {
     let secret = store.secret(&store.names.lockfile()).await?;
     Ok(secret.and_then(|secret| value(&secret, LOCKFILE_KEY).map(<[u8]>::to_vec)))
 }
 
-/// Keeps it, in place of the one before.
+/// Stores it, replacing the previous one.
 ///
 /// # Errors
 ///

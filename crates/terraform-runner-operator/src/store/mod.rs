@@ -1,4 +1,4 @@
-//! Things that may be too large for one Secret, and the lock of the state.
+//! Storage for data that may be too large for one Secret, and the lock of the state.
 //!
 //! ```text
 //!   state:  chunks of a free place ──▶ index (fenced by its version)      a crash in between changes nothing
@@ -8,11 +8,11 @@
 //!   journal: beside the report                                            what may have been made when a pod is lost
 //! ```
 //!
-//! Everything is compressed by gzip, cut into chunks and checked when it is read: what is damaged is told by its name, and
-//! never taken for something else. All writes are server-side applies or replacements of an object by name: rights that
-//! name objects suffice, which create by POST, list and watch would not.
+//! All data is compressed by gzip, split into chunks and checked when it is read: damaged data is reported by name, and
+//! never mistaken for something else. All writes are server-side applies or replacements of an object by name, so
+//! rights on named objects suffice. Creation by POST, list and watch would need more.
 //!
-//! Each function asks the API server once. Who can wait wraps it into [`retry::patiently`].
+//! Each function makes one attempt at the API server. Callers that can wait use [`retry::patiently`].
 
 pub mod adopted;
 pub mod inputs;
@@ -41,49 +41,49 @@ use thiserror::Error;
 use crate::run::names::Names;
 use crate::run::order::{Marks, StoreOrder};
 
-/// Who owns the fields that are written here.
+/// The field manager of the fields that are written here.
 pub const MANAGER: &str = "terraform-runner-operator";
-/// Who owns what is made empty, to be filled by a write that is fenced: another one, so that making it once more empties
-/// nothing.
+/// The field manager of objects that are created empty and filled by a fenced write. It is another one, so that
+/// creating the object again empties nothing.
 const MAKER: &str = "terraform-runner-operator-make";
 
 /// Why something cannot be read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// It is not there.
+    /// It does not exist.
     #[error("Secret {0} does not exist")]
     Missing(String),
-    /// It is there, and is not what was written.
+    /// It exists, and differs from what was written.
     #[error("Secret {secret} is damaged: {fault}")]
     Damaged {
-        /// Which Secret.
+        /// The Secret.
         secret: String,
-        /// In what way.
+        /// How it is damaged.
         fault: String,
     },
-    /// Somebody else wrote first.
+    /// Another process wrote first.
     #[error("Secret {0} was written by somebody else meanwhile")]
     Raced(String),
     /// It must not be written.
     #[error("{0}")]
     Refused(String),
-    /// It cannot be kept.
+    /// It is too large.
     #[error("{what} takes {bytes} bytes compressed; at most {limit} can be kept")]
     TooLarge {
-        /// What.
+        /// The kind of data.
         what: &'static str,
-        /// How large it is.
+        /// Its size.
         bytes: usize,
-        /// How large it may be.
+        /// The largest size.
         limit: usize,
     },
-    /// The API server says no, or nothing.
+    /// The API server returned an error, or could not be reached.
     #[error("the API server: {0}")]
     Api(#[from] kube::Error),
 }
 
 impl StoreError {
-    /// The code of the API server's answer, or what it would have been.
+    /// The status code of the API server's response, or the corresponding one.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Api(kube::Error::Api(status)) => Some(status.code),
@@ -92,7 +92,7 @@ impl StoreError {
         }
     }
 
-    /// Damage, in words.
+    /// An error for a damaged Secret, with the fault as text.
     fn damaged(secret: &str, fault: impl Into<String>) -> Self {
         Self::Damaged { secret: secret.to_owned(), fault: fault.into() }
     }
@@ -108,7 +108,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Those with these names, without marks: for reading.
+    /// The objects with these names, for reading only: without marks.
     pub fn new(client: Client, namespace: &str, names: Names) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
@@ -118,13 +118,13 @@ impl Store {
         }
     }
 
-    /// Those that a runner is told of.
+    /// The objects that an order names.
     pub fn of(client: Client, order: &StoreOrder) -> Self {
         let store = Self::new(client, &order.namespace, Names::with_stem(&order.stem));
         Self { marks: order.marks.clone(), ..store }
     }
 
-    /// Their names.
+    /// The names of the objects.
     pub fn names(&self) -> &Names {
         &self.names
     }
@@ -133,7 +133,7 @@ impl Store {
         Ok(self.secrets.get_opt(name).await?)
     }
 
-    /// Makes a Secret what it should be. With a version: only if it still is at that version.
+    /// Creates or updates a Secret. With a version: only if it still has that version.
     async fn write(
         &self,
         name: &str,
@@ -143,7 +143,7 @@ impl Store {
         self.write_as(MANAGER, name, data, version).await
     }
 
-    /// The same for what another manager owns.
+    /// The same with another field manager.
     async fn write_as(
         &self,
         manager: &str,
@@ -158,7 +158,7 @@ impl Store {
         Ok(self.secrets.patch(name, &params, &Patch::Apply(&body)).await?)
     }
 
-    /// Makes an empty Secret, if there is none, and answers what there is.
+    /// Creates an empty Secret if it does not exist. Returns the existing one.
     async fn make(&self, name: &str) -> Result<Secret, StoreError> {
         let body =
             json!({ "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": self.metadata(name, None) });

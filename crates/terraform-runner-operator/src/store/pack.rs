@@ -1,4 +1,4 @@
-//! Compressing, cutting and checking. The same bytes always become the same chunks.
+//! Compresses, splits and checks data. The same bytes always give the same chunks.
 
 use std::io::{Read, Write};
 
@@ -10,30 +10,30 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 
-/// How large a chunk is at most: a Secret holds 1 MiB.
+/// The largest chunk: a Secret holds 1 MiB.
 pub const CHUNK_BYTES: usize = 900_000;
 
-/// What must be found again.
+/// Checksums of the data, for checking it when it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sums {
-    /// A digest of the whole.
+    /// A digest of all the data.
     pub sha256: String,
-    /// The size of the whole.
+    /// The size of all the data.
     pub bytes: u64,
     /// A digest of each chunk.
     pub chunks: Vec<String>,
 }
 
-/// Something compressed and cut.
+/// Data that is compressed and split.
 pub struct Packed {
     /// The chunks.
     pub chunks: Vec<Vec<u8>>,
-    /// What they must be.
+    /// Their checksums.
     pub sums: Sums,
 }
 
-/// Compresses and cuts.
+/// Compresses and splits data.
 pub fn pack(bytes: &[u8]) -> Packed {
     let chunks: Vec<Vec<u8>> = gzip(bytes).chunks(CHUNK_BYTES).map(<[u8]>::to_vec).collect();
     let sums = Sums {
@@ -44,7 +44,7 @@ pub fn pack(bytes: &[u8]) -> Packed {
     Packed { chunks, sums }
 }
 
-/// Checks, joins and decompresses. `name` names the Secret of a chunk.
+/// Checks, joins and decompresses chunks. `name` returns the name of a chunk's Secret.
 pub fn unpack(chunks: &[Vec<u8>], sums: &Sums, name: impl Fn(usize) -> String) -> Result<Vec<u8>, StoreError> {
     for (number, sum) in sums.chunks.iter().enumerate() {
         let chunk = chunks.get(number).ok_or_else(|| StoreError::Missing(name(number)))?;
@@ -69,12 +69,12 @@ pub fn unpack(chunks: &[Vec<u8>], sums: &Sums, name: impl Fn(usize) -> String) -
 /// Compresses.
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(5));
-    // A vector takes everything.
+    // Writing to a vector does not fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }
 
-/// Decompresses no more than `limit` bytes.
+/// Decompresses at most `limit` bytes.
 pub fn gunzip(bytes: &[u8], limit: u64) -> std::io::Result<Vec<u8>> {
     let mut whole = Vec::new();
     GzDecoder::new(bytes).take(limit.saturating_add(1)).read_to_end(&mut whole)?;

@@ -1,10 +1,10 @@
-//! Where the next version of the state goes, and whether it may: pure.
+//! Where the next version of the state is stored, and whether it may be: pure.
 
 use serde::{Deserialize, Serialize};
 
 use super::pack::Sums;
 
-/// The versions of a state that are kept, the newest first: that one is current.
+/// The kept versions of a state, the newest first: that one is the current version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Index {
@@ -16,40 +16,40 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {
-    /// Where its chunks are.
+    /// The place of its chunks.
     pub place: usize,
-    /// What Terraform says of it.
+    /// What Terraform reports about it.
     #[serde(flatten)]
     pub facts: Facts,
-    /// What must be found there.
+    /// The checksums of its chunks.
     #[serde(flatten)]
     pub sums: Sums,
     /// The run that saved it, by the name of its Job.
     pub run: String,
-    /// When.
+    /// When it was saved.
     pub time: jiff::Timestamp,
 }
 
-/// What Terraform says of a state.
+/// What Terraform reports about a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
-    /// Counts its versions.
+    /// The number of its version.
     pub serial: i64,
-    /// What all versions of a state share.
+    /// An identifier that all versions of a state share.
     pub lineage: String,
-    /// How many resources it has; none when it is encrypted, and nobody can tell.
+    /// How many resources it has; none if this is not known because the state is encrypted.
     pub resources: Option<i64>,
 }
 
-/// Whether a save may go ahead.
+/// Whether a save may proceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveCheck {
-    /// It may.
+    /// It may proceed.
     Save,
-    /// It has been saved; the answer was lost.
+    /// It has been saved already; the response was lost.
     Saved,
-    /// It would take the place of something newer, or of something else.
+    /// It would replace a newer state, or a different one.
     Refuse(String),
 }
 
@@ -67,7 +67,8 @@ impl Index {
         }
         if facts.lineage != current.facts.lineage {
             return match current.facts.resources {
-                // One that was rescued before its first save has none, and Terraform gives it one with the next.
+                // A state that was rescued before its first save has no lineage, and Terraform sets one with the next
+                // save.
                 _ if current.facts.lineage.is_empty() => SaveCheck::Save,
                 Some(0) => SaveCheck::Save,
                 _ => SaveCheck::Refuse(format!(
@@ -76,7 +77,8 @@ impl Index {
                 )),
             };
         }
-        // Terraform counts on only once it heard that its last save got through: within a run a serial may come twice.
+        // Terraform increases the serial only after it learned that its last save succeeded: within a run a serial may
+        // occur twice.
         let behind =
             facts.serial < current.facts.serial || (facts.serial == current.facts.serial && current.run != run);
         if behind {
@@ -88,18 +90,18 @@ impl Index {
         SaveCheck::Save
     }
 
-    /// A place that no kept version is in: there are more places than versions. One that holds nothing at all is better than
-    /// one whose version is on its way out.
+    /// A place without a kept version: there are more places than versions. An empty place is preferred to one whose
+    /// version is being replaced.
     pub fn free_place(&self, keep: usize) -> usize {
         let keep = keep.max(1);
         let is_free =
             |among: usize, place: usize| self.versions.iter().take(among).all(|version| version.place != place);
-        // As many as Names::state_places has.
+        // The same number as in Names::state_places.
         let free = |among: usize| (0..keep + 2).find(|place| is_free(among, *place));
         free(self.versions.len()).or_else(|| free(keep)).unwrap_or(0)
     }
 
-    /// The index after this version was written. Of each run its last version is kept.
+    /// The index after this version was written. The last version of each run is kept.
     #[must_use]
     pub fn with(&self, version: Version, keep: usize) -> Self {
         let others = self.versions.iter().filter(|other| other.run != version.run && other.place != version.place);
@@ -173,12 +175,13 @@ mod tests {
     }
 
     proptest! {
-        /// Saves that crash after any number of writes, with a history that is set longer and shorter in between.
+        /// Saves that crash after any number of writes, with a history setting that is increased and decreased in
+        /// between.
         #[test]
         fn after_a_crash_at_any_point_the_current_version_is_intact(
             saves in prop::collection::vec((0_usize..4, 1_i32..6, 0_usize..4, 1_usize..4), 1..40)
         ) {
-            // What the chunks of each place hold: the serial they were written for.
+            // The contents of the chunks in each place: the serial for which they were written.
             let mut places: BTreeMap<(usize, usize), i64> = BTreeMap::new();
             let (mut index, mut shortest) = (Index::default(), usize::MAX);
             for (serial, (run, keep, crash_after, chunks)) in (1_i64..).zip(saves) {
@@ -201,7 +204,7 @@ mod tests {
                         prop_assert_eq!(places.get(&(current.place, chunk)), Some(&current.facts.serial));
                     }
                 }
-                // What was never to be dropped is whole, too.
+                // The versions that must never be dropped are complete, too.
                 for kept in index.versions.iter().take(shortest) {
                     for chunk in 0..kept.sums.chunks.len() {
                         prop_assert_eq!(places.get(&(kept.place, chunk)), Some(&kept.facts.serial));

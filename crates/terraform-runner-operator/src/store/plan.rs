@@ -11,31 +11,31 @@ use crate::run::report::PlanReport;
 
 /// The key of a [`KeptPlan`] in its Secret.
 pub const PLAN_KEY: &str = "plan.json";
-/// The key of the plan as people read it, compressed by gzip.
+/// The key of the plan's text for users, compressed by gzip.
 pub const TEXT_KEY: &str = "plan.txt.gz";
-/// How large the text may be, compressed.
+/// The largest text, compressed.
 const TEXT_BYTES: usize = 700_000;
-/// How large a text is read at most.
+/// The largest text that is read.
 const READ_BYTES: u64 = 256 << 20;
 
 /// A plan that is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptPlan {
-    /// What it does.
+    /// What the plan does.
     #[serde(flatten)]
     pub report: PlanReport,
-    /// The inputs it was made from.
+    /// The inputs from which it was made.
     pub inputs: String,
     /// The run that made it.
     pub run: String,
-    /// When.
+    /// When it was made.
     pub time: jiff::Timestamp,
-    /// What must be found in its chunks.
+    /// The checksums of its chunks.
     pub file: Sums,
 }
 
-/// Keeps a plan, in place of the one before. `text` is what people read: nothing confidential is in it.
+/// Keeps a plan, replacing the one before. `text` is the version for users, without confidential values.
 pub async fn save(
     store: &Store,
     report: &PlanReport,
@@ -62,20 +62,20 @@ pub async fn save(
     Ok(kept)
 }
 
-/// What is known of the kept plan; none when there is none.
+/// Returns what is known of the kept plan; none if there is no plan.
 pub async fn describe(store: &Store) -> Result<Option<KeptPlan>, StoreError> {
     let name = store.names.plan();
     store.secret(&name).await?.map(|secret| parsed(&secret, &name, PLAN_KEY)).transpose()
 }
 
-/// The kept plan with its file; none when there is none.
+/// Returns the kept plan with its file; none if there is no plan.
 pub async fn load(store: &Store) -> Result<Option<(KeptPlan, Vec<u8>)>, StoreError> {
     let Some(kept) = describe(store).await? else { return Ok(None) };
     let file = read_chunks(store, &kept.file, |chunk| store.names.plan_chunk(chunk)).await?;
     Ok(Some((kept, file)))
 }
 
-/// The kept plan as people read it; none when there is none.
+/// Returns the text of the kept plan; none if there is no plan.
 pub async fn text(store: &Store) -> Result<Option<String>, StoreError> {
     let name = store.names.plan();
     let Some(secret) = store.secret(&name).await? else { return Ok(None) };

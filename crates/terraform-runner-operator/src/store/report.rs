@@ -7,14 +7,14 @@ use super::{Store, StoreError, parsed, to_json, value};
 use crate::api::v1alpha1::{Diagnostic, Outcome};
 use crate::run::report::{Journal, NAMED_DIAGNOSTICS, OUTPUTS_KEY, OutputValues, REPORT_KEY, Report};
 
-/// How large outputs may be as JSON: twice what a Secret holds, so that some can be chosen among them.
+/// The largest outputs as JSON: twice what a Secret holds, so that some of them can be selected.
 pub const OUTPUTS_BYTES: usize = 2 << 20;
-/// How many values there may be in them: each takes many times its bytes, once it is read.
+/// The most values in them: each takes many times its size once it is parsed.
 const OUTPUTS_VALUES: usize = 20_000;
-/// How large a report or a journal is read at most. What a runner tells is far smaller.
+/// The largest report or journal that is read. What a runner writes is far smaller.
 const REPORT_BYTES: usize = 512 << 10;
 
-/// Writes a report. Outputs stay when there are no new ones; those that are too large make the run a failed one.
+/// Writes a report. Outputs stay when there are no new ones; outputs that are too large make the run fail.
 pub async fn save(store: &Store, report: &Report, outputs: Option<&OutputValues>) -> Result<(), StoreError> {
     let name = store.names.report();
     let mut report = report.clone().bounded();
@@ -34,47 +34,47 @@ pub async fn save(store: &Store, report: &Report, outputs: Option<&OutputValues>
     Ok(())
 }
 
-/// Reads the report of the last run; none when there is none.
+/// Reads the report of the last run; none if there is none.
 pub async fn load(store: &Store) -> Result<Option<Report>, StoreError> {
     let name = store.names.report();
     let Some(secret) = store.secret(&name).await? else { return Ok(None) };
-    // A journal may be all that there is yet.
+    // The Secret may contain only a journal so far.
     value(&secret, REPORT_KEY).map(|_| parsed(&secret, &name, REPORT_KEY)).transpose()
 }
 
-/// Reads the outputs; none when there are none.
+/// Reads the outputs; none if there are none.
 pub async fn outputs(store: &Store) -> Result<Option<OutputValues>, StoreError> {
     let name = store.names.report();
     let Some(bytes) = old(store, &name).await? else { return Ok(None) };
     parse_outputs(&bytes.0).map(Some).map_err(|fault| StoreError::Damaged { secret: name, fault })
 }
 
-/// The outputs, from the value of their key. Whoever wrote it, no more of it is read than outputs may be.
+/// Parses the outputs from the value of their key. Whoever wrote it, no more is read than outputs may have.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it, in a clause.
+/// What is wrong with it, as a clause.
 pub fn parse_outputs(bytes: &[u8]) -> Result<OutputValues, String> {
     let json = gunzip(bytes, OUTPUTS_BYTES as u64).map_err(|error| format!("they cannot be decompressed: {error}"))?;
     bounded(&json)?;
     serde_json::from_slice(&json).map_err(|error| format!("{OUTPUTS_KEY} is not what it should be: {error}"))
 }
 
-/// A report, from the value of its key: no more of it than a status has room for.
+/// Parses a report from the value of its key, cut to what a status can hold.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it, in a clause.
+/// What is wrong with it, as a clause.
 pub fn parse_report(bytes: &[u8]) -> Result<Report, String> {
     small(bytes)?;
     serde_json::from_slice(bytes).map(Report::bounded).map_err(|error| format!("it is not what it should be: {error}"))
 }
 
-/// A journal, from the value of its key.
+/// Parses a journal from the value of its key.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it, in a clause.
+/// What is wrong with it, as a clause.
 pub fn parse_journal(bytes: &[u8]) -> Result<Journal, String> {
     small(bytes)?;
     serde_json::from_slice(bytes).map(Journal::bounded).map_err(|error| format!("it is not what it should be: {error}"))
@@ -85,7 +85,7 @@ fn small(bytes: &[u8]) -> Result<(), String> {
     if size > REPORT_BYTES { Err(format!("it has {size} bytes, and at most {REPORT_BYTES} are read")) } else { Ok(()) }
 }
 
-/// Outputs as they are kept.
+/// The outputs in stored form.
 fn pack(json: &[u8]) -> Result<Vec<u8>, String> {
     bounded(json)?;
     let bytes = gzip(json);
@@ -95,7 +95,7 @@ fn pack(json: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Whether outputs are as large as they may be.
+/// Checks the size of outputs.
 fn bounded(json: &[u8]) -> Result<(), String> {
     if json.len() > OUTPUTS_BYTES {
         return Err(format!("they have {} bytes as JSON, and may have {OUTPUTS_BYTES}", json.len()));
@@ -107,8 +107,7 @@ fn bounded(json: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// How many values there are in JSON, as far as their number matters: each but the first of a list, or of an object,
-/// follows a comma.
+/// The approximate number of values in JSON: each value except the first of a list or object follows a comma.
 fn values(json: &[u8]) -> usize {
     let (mut is_text, mut is_escaped, mut count) = (false, false, 1);
     for byte in json {
@@ -130,7 +129,7 @@ async fn old(store: &Store, name: &str) -> Result<Option<ByteString>, StoreError
 
 fn too_large(report: &mut Report, why: &str) {
     report.outcome = Outcome::Failed;
-    // They are as large the next time.
+    // They will be as large the next time.
     report.lasting = true;
     let detail =
         format!("All outputs together: {why}. What was applied stays applied. Make the outputs of the module smaller.");

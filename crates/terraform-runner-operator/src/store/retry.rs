@@ -1,4 +1,4 @@
-//! Patience with an API server that is away for a moment.
+//! Retries while an API server is briefly unreachable.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use tokio::time::{Instant, sleep};
 
 use super::StoreError;
 
-/// How long something is tried.
+/// How long to retry.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long a right may take from being granted to being known to the API server.
+/// How long the API server may take to know a right after it was granted.
 const UNTIL_ALLOWED: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Tries until it works, fails for good, or a minute has passed.
+/// Retries until it succeeds, fails for good, or a minute has passed.
 pub async fn patiently<T, F>(attempt: impl Fn() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -33,11 +33,11 @@ where
     }
 }
 
-/// How long it is worth trying after this.
+/// How long to retry after this error.
 fn patience(error: &StoreError) -> Duration {
     match (error, error.code()) {
         (_, Some(403)) => UNTIL_ALLOWED,
-        // Somebody else wrote: the next attempt looks at what.
+        // Another process wrote first: the next attempt reads the result.
         (_, Some(409 | 429 | 500..)) => PATIENCE,
         (StoreError::Api(kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_)), _) => {
             PATIENCE

@@ -21,35 +21,35 @@ use crate::run::report::StateReport;
 pub const INDEX_KEY: &str = "index.json";
 /// The key of the data in the Secret of a chunk.
 pub const CHUNK_KEY: &str = "data";
-/// A version that no Secret has: an apply that names it creates, or is refused as a conflict.
+/// A version that no Secret has: an apply that names it either creates the Secret or is refused with a conflict.
 const NEVER: &str = "1";
-/// How many chunks are written at once.
+/// How many chunks are written at a time.
 const AT_ONCE: usize = 4;
 
-/// The index as it was seen.
+/// The index as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// The index.
     pub index: Index,
-    /// The version of its Secret; none when there is none.
+    /// The version of its Secret; none if it does not exist.
     version: Option<String>,
 }
 
-/// Reads the index. Empty when there is none.
+/// Reads the index. It is empty if it does not exist.
 pub async fn see(store: &Store) -> Result<Observed, StoreError> {
     let name = store.names.state();
     let Some(secret) = store.secret(&name).await? else { return Ok(Observed::default()) };
-    // It was made, and its maker did not get to the next step.
+    // The Secret was created, but its creator did not get to the next step.
     let index = if value(&secret, INDEX_KEY).is_none() { Index::default() } else { parsed(&secret, &name, INDEX_KEY)? };
     Ok(Observed { index, version: secret.resource_version() })
 }
 
-/// What is known of the current version; none when there is no state.
+/// Returns what is known of the current version; none if there is no state.
 pub async fn summary(store: &Store) -> Result<Option<StateReport>, StoreError> {
     Ok(see(store).await?.index.current().map(report))
 }
 
-/// A version, as reports speak of it. -1 resources: nobody can tell.
+/// A version in the form for reports. -1 resources: the number is not known.
 pub fn report(version: &Version) -> StateReport {
     StateReport {
         serial: version.facts.serial,
@@ -68,11 +68,11 @@ pub async fn load(store: &Store, version: &Version) -> Result<Vec<u8>, StoreErro
     read_chunks(store, &version.sums, name).await
 }
 
-/// Reads the current version; none when there is no state.
+/// Reads the current version; none if there is no state.
 ///
 /// # Errors
 ///
-/// When a chunk is missing or damaged. No other version is taken in its stead: see [`last_intact`].
+/// When a chunk is missing or damaged. No other version is used instead: see [`last_intact`].
 pub async fn current(store: &Store) -> Result<Option<Vec<u8>>, StoreError> {
     match see(store).await?.index.current() {
         Some(version) => load(store, version).await.map(Some),
@@ -80,7 +80,7 @@ pub async fn current(store: &Store) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// Reads the newest version that is whole, for a person who knows that it may not be the current one.
+/// Reads the newest undamaged version, for a person who knows that it may not be the current one.
 pub async fn last_intact(store: &Store) -> Result<Option<(Version, Vec<u8>)>, StoreError> {
     let mut first_fault = None;
     for version in see(store).await?.index.versions {
@@ -93,11 +93,11 @@ pub async fn last_intact(store: &Store) -> Result<Option<(Version, Vec<u8>)>, St
     first_fault.map_or(Ok(None), Err)
 }
 
-/// What Terraform says of a state.
+/// Parses what Terraform reports about a state.
 ///
 /// # Errors
 ///
-/// When this is no state.
+/// When this is not a state.
 pub fn facts(bytes: &[u8]) -> Result<Facts, StoreError> {
     let state: State = serde_json::from_slice(bytes)
         .map_err(|error| StoreError::Refused(format!("what should be saved is no state: {error}")))?;
@@ -107,11 +107,11 @@ pub fn facts(bytes: &[u8]) -> Result<Facts, StoreError> {
     Ok(Facts { serial: state.serial, lineage: state.lineage, resources })
 }
 
-/// The addresses of all resources that a state has; none when it is encrypted.
+/// The addresses of all resources in a state; none if it is encrypted.
 ///
 /// # Errors
 ///
-/// When this is no state.
+/// When this is not a state.
 pub fn addresses(state: &[u8]) -> Result<BTreeSet<String>, serde_json::Error> {
     let mut all = BTreeSet::new();
     let state: Addresses = serde_json::from_slice(state)?;
@@ -126,11 +126,11 @@ pub fn addresses(state: &[u8]) -> Result<BTreeSet<String>, serde_json::Error> {
     Ok(all)
 }
 
-/// Whether an address is of something that was only read.
+/// Whether an address belongs to a data source.
 pub fn is_data(address: &str) -> bool {
     let mut rest = address;
     while let Some(module) = rest.strip_prefix("module.") {
-        // A key may hold any character.
+        // A key may contain any character.
         let end = match (module.find('.'), module.find("[\"")) {
             (Some(dot), Some(key)) if key < dot => module.find("\"].").map(|end| end + 2),
             (dot, _) => dot,
@@ -140,7 +140,7 @@ pub fn is_data(address: &str) -> bool {
     rest.starts_with("data.")
 }
 
-/// As much of a state as is looked at.
+/// The part of a state that is parsed.
 #[derive(Deserialize)]
 struct State {
     serial: i64,
@@ -157,7 +157,7 @@ struct Resource {
     instances: Vec<IgnoredAny>,
 }
 
-/// As much of a state as the addresses of its resources are made of.
+/// The part of a state that the addresses of its resources consist of.
 #[derive(Deserialize)]
 struct Addresses {
     #[serde(default)]
@@ -180,32 +180,32 @@ struct Keyed {
     index_key: Option<Value>,
 }
 
-/// What is to be saved.
+/// A state to save.
 pub struct Save<'a> {
     /// The state, compressed.
     pub packed: &'a Packed,
-    /// What Terraform says of it.
+    /// What Terraform reports about it.
     pub facts: &'a Facts,
     /// The run that saves it.
     pub run: &'a str,
-    /// How much of the past is kept.
+    /// How many old versions are kept.
     pub history: &'a History,
 }
 
-/// Where the next version goes, and what is there by now.
+/// The place for the next version, and its current contents.
 #[derive(Clone, Debug)]
 pub struct Aim {
     seen: Observed,
     place: usize,
-    /// The version of each Secret that a chunk goes into.
+    /// The version of each Secret for a chunk.
     versions: Vec<String>,
 }
 
-/// Looks where a version would go.
+/// Determines the place for the next version.
 ///
 /// # Errors
 ///
-/// When it is too large to go anywhere.
+/// When it is too large for any place.
 pub async fn aim(store: &Store, save: &Save<'_>) -> Result<Aim, StoreError> {
     if save.packed.chunks.len() > STATE_CHUNKS {
         let bytes = save.packed.chunks.iter().map(Vec::len).sum();
@@ -221,12 +221,12 @@ pub async fn aim(store: &Store, save: &Save<'_>) -> Result<Aim, StoreError> {
     Ok(Aim { seen, place, versions })
 }
 
-/// Makes this the current version. `aim` was taken before the lock was found to be ours: whoever saves after that, and
-/// whoever had the lock before and is late, gets in nobody's way.
+/// Makes this the current version. `aim` must be read before the lock is found to be ours: then a process that saves
+/// after that, and a delayed process that held the lock before, cannot interfere with each other.
 ///
 /// # Errors
 ///
-/// When something newer, or something else, is kept; when somebody else saved meanwhile (409).
+/// When a newer or different state is kept; when another process saved in the meantime (409).
 pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreError> {
     let Aim { seen, place, versions } = aim;
     let Save { packed, facts, run, history } = save;
@@ -260,7 +260,7 @@ pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreE
     Ok(())
 }
 
-/// Writes chunks into the Secrets of these names; where a version is named, only if they are still at that version.
+/// Writes chunks into the Secrets of these names; if a version is given, only if they still have that version.
 pub(super) async fn write_chunks<'a>(
     store: &Store,
     packed: &Packed,

@@ -1,7 +1,7 @@
-//! Typed kinds over workspaces: a built-in module with a spec of its own.
+//! Typed kinds on top of workspaces: a built-in module with its own spec.
 //!
-//! A typed kind is a struct for its spec and a folder with its module; what it takes to keep it applied is the workspace
-//! that is made for it. See `docs/typed-kinds.md`.
+//! A typed kind is a struct for its spec and a folder with its module. The workspace that is created for it keeps it
+//! applied. See `docs/typed-kinds.md`.
 
 mod simple;
 
@@ -26,27 +26,27 @@ use crate::render::label_value;
 
 /// A typed kind.
 pub trait Typed: Reconciled<Scope = NamespaceResourceScope> {
-    /// What the workspace of an object is called after its name: `simple` makes `<name>-simple`.
+    /// The suffix for the name of an object's workspace: `simple` gives `<name>-simple`.
     const SUFFIX: &'static str;
-    /// The label by which the Jobs of an object are found.
+    /// The label with which the Jobs of an object are found.
     const LABEL: &'static str;
 
-    /// The workspace that it stands for. Its outputs go into the Secret `<name>-<suffix>-outputs`.
+    /// The workspace that is created for it. Its outputs go into the Secret `<name>-<suffix>-outputs`.
     fn workspace(&self) -> TerraformWorkspaceSpec;
 
-    /// Fills in what the status of this kind has of its own.
+    /// Fills in the fields that only the status of this kind has.
     fn show(status: &mut Self::Status, shown: &Shown<'_>);
 }
 
 /// What a typed kind can show of its workspace.
 pub struct Shown<'a> {
-    /// Where it stands, in one word.
+    /// The phase of the workspace.
     pub phase: WorkspacePhase,
-    /// Where it stands, in a sentence.
+    /// Its message.
     pub message: &'a str,
     /// The inputs that were last applied.
     pub applied: Option<&'a str>,
-    /// The outputs; none when nothing new is known of them.
+    /// The outputs; none if nothing new is known of them.
     pub outputs: Option<&'a BTreeMap<String, String>>,
 }
 
@@ -82,7 +82,7 @@ where
     async fn observe(&self, object: &K, context: &Context) -> Result<Observed, Error> {
         let namespace = object.namespace().unwrap_or_default();
         let workspaces = context.reader().namespaced::<TerraformWorkspace>(&namespace);
-        // One of the same name that somebody else made is none of ours: neither shown nor deleted.
+        // A workspace of the same name that someone else created is not ours: it is neither shown nor deleted.
         let ours = |workspace: &TerraformWorkspace| {
             let mut owners = workspace.owner_references().iter().filter(|owner| owner.controller == Some(true));
             owners.any(|owner| Some(&owner.uid) == object.meta().uid.as_ref())
@@ -107,7 +107,7 @@ where
         tear_down(object, seen, now)
     }
 
-    /// Why its workspace cannot be had is told where people look for where it stands.
+    /// Reports why the workspace could not be written in the place where users look for the state of the object.
     fn after_writes(&self, _: &K, status: &mut K::Status, done: &Done<'_>, _: Timestamp) {
         if let Some(refusal) = done.refusal() {
             let (phase, message) = (WorkspacePhase::Failed, refusal.message.as_str());
@@ -148,7 +148,7 @@ where
         writes.then(write);
     }
     let told = seen.workspace.as_ref().filter(|live| {
-        // What is told of an older spec says nothing of this one. A person may have set fields that are none of ours.
+        // A status for an older spec does not apply to this one. A person may have set fields that are not ours.
         let observed = live.status.as_ref().and_then(|status| status.observed_generation);
         holds(&json!(live.spec), &json!(wanted.spec)) && observed == live.metadata.generation
     });
@@ -167,12 +167,12 @@ where
     Decision { writes, ..Decision::say(status) }
 }
 
-/// Whether each field that a typed kind sets is as it sets it.
+/// Whether each field that a typed kind sets has the value that it sets.
 fn holds(live: &Value, wanted: &Value) -> bool {
     wanted.as_object().into_iter().flatten().all(|(field, wanted)| live.get(field) == Some(wanted))
 }
 
-/// Where a workspace stands, in the terms of the conditions.
+/// The state of a workspace, in the terms of the conditions.
 fn standing(workspace: &TerraformWorkspace) -> (WorkspacePhase, Summary) {
     let nothing = crate::api::v1alpha1::TerraformWorkspaceStatus::default();
     let status = workspace.status.as_ref().unwrap_or(&nothing);
@@ -189,7 +189,7 @@ fn standing(workspace: &TerraformWorkspace) -> (WorkspacePhase, Summary) {
     (status.phase, Summary { state, reason: reason.into(), message })
 }
 
-/// The workspace goes first, and with it what it made.
+/// The workspace is deleted first, and with it what it created.
 fn tear_down<K: Typed>(object: &K, seen: &Observed, now: Timestamp) -> Decision<K>
 where
     K::Status: Conditions,

@@ -26,7 +26,8 @@ impl Typed for SimpleResource {
         TerraformWorkspaceSpec {
             module: Module { builtin: Some("simple".to_owned()), ..Module::default() },
             variables,
-            // The file is in the pod's own file system and goes with it: every comparison would miss it.
+            // The file is in the pod's own file system and is deleted with it: every comparison would report it as
+            // missing.
             drift: Drift { action: DriftAction::Off, ..Drift::default() },
             ..TerraformWorkspaceSpec::default()
         }

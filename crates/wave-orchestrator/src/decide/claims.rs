@@ -1,4 +1,4 @@
-//! What a plan claims of this process: what it is told of, and which endpoints are asked for it.
+//! What a plan claims from this process: its subscription, and the endpoints to probe for it.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use crate::subscription::PlanSubscription;
 /// What a plan claims.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    /// What it is to be told of from now on, where it is told of something else until now. Nothing more is decided before.
+    /// The subscription that it needs, if it has another one now. Nothing more is decided before it is granted.
     pub subscription: Option<Arc<PlanSubscription>>,
-    /// The endpoints that are asked for it, and no others.
+    /// The endpoints to probe for it, and no others.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// A plan that is not told of what it has to hear of claims that, and nothing else.
+/// A plan without the subscription that it needs claims it, and nothing else.
 pub(super) fn subscription(plan: &WavePlan, seen: &Observed) -> Option<DecisionOf<WavePlans>> {
     let is_subscribed = seen.subscribed.as_ref().is_some_and(|subscribed| Arc::ptr_eq(subscribed, &seen.subscription));
     let claims = || Claims { subscription: Some(seen.subscription.clone()), endpoints: Vec::new() };
     (!is_subscribed).then(|| Decision { claims: claims(), ..Decision::say(plan.status.clone().unwrap_or_default()) })
 }
 
-/// The endpoints of all waves that are to be asked now.
+/// The endpoints of all waves that must be probed now.
 pub(super) fn endpoints(plan: &WavePlan, old: &WavePlanStatus, seen: &Observed) -> Vec<Endpoint> {
     let waves = plan.spec.waves.iter().zip(&seen.look.waves);
     waves.filter(|(wave, look)| is_asked_for(old, wave, look)).flat_map(|(wave, _)| Endpoint::of(plan, wave)).collect()
 }
 
-/// Endpoints are asked once everything else in a running wave is ready, and no longer than it runs.
+/// Endpoints are probed once everything else in a running wave is ready, and only while the wave runs.
 pub(super) fn is_asked_for(old: &WavePlanStatus, wave: &Wave, look: &WaveLook) -> bool {
     let is_running = |phase| matches!(phase, WavePhase::Running | WavePhase::TimedOut);
     let rest_is_ready = look.problem.is_none() && look.ready == look.total && look.due.is_empty();

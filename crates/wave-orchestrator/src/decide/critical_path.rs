@@ -1,4 +1,4 @@
-//! The chain of waves that decides how long the whole takes.
+//! The chain of waves that determines how long the whole rollout takes.
 
 use jiff::Timestamp;
 use opcore::duration::Span;
@@ -6,20 +6,20 @@ use opcore::duration::Span;
 use super::graph::Graph;
 use crate::api::v1alpha1::{CriticalPath, Slack, WavePhase, WavePlanSpec, WaveStatus};
 
-/// How long each wave takes: measured where it is through, else what it usually takes, else its timeout.
+/// How long each wave takes: measured if it is through, else its usual duration, else its timeout.
 fn length(spec: &WavePlanSpec, number: usize, wave: &WaveStatus, now: Timestamp) -> Span {
     let expected =
         || wave.usual.unwrap_or_else(|| spec.waves.get(number).map_or(Span::default(), |w| spec.timeout_of(w)));
     match (wave.phase, wave.started_at) {
         (WavePhase::Skipped, _) => Span::default(),
         (WavePhase::Ready, _) => wave.duration.unwrap_or_default(),
-        // It cannot take less than it has taken.
+        // The wave cannot take less than it has already taken.
         (WavePhase::Running, Some(started)) => expected().max(Span::between(started, now).rounded()),
         _ => expected(),
     }
 }
 
-/// The critical path of a plan whose waves stand like this; `waves` in the order of the spec.
+/// The critical path of a plan whose waves have these statuses; `waves` in the order of the spec.
 pub fn critical_path(
     spec: &WavePlanSpec,
     graph: &Graph,
@@ -29,7 +29,7 @@ pub fn critical_path(
 ) -> CriticalPath {
     let lengths: Vec<Span> = waves.iter().enumerate().map(|(n, wave)| length(spec, n, wave, now)).collect();
     let order: Vec<usize> = graph.order.iter().copied().filter(|n| !graph.broken.contains_key(n)).collect();
-    // When each could end at the earliest, and what it then waited for last.
+    // When each wave can end at the earliest, and the dependency that it then waited for last.
     let mut ends = vec![Span::default(); waves.len()];
     let mut via: Vec<Option<usize>> = vec![None; waves.len()];
     for &number in &order {
@@ -42,7 +42,7 @@ pub fn critical_path(
         ends[number] = last.map_or(Span::default(), |last| ends[last]) + lengths[number];
     }
     let total = order.iter().map(|n| ends[*n]).max().unwrap_or_default();
-    // When each must end at the latest.
+    // When each wave must end at the latest.
     let mut latest = vec![total; waves.len()];
     for &number in order.iter().rev() {
         for &first in &graph.before[number] {
@@ -65,7 +65,7 @@ pub fn critical_path(
     }
 }
 
-/// The longest way from now to the end, over what is not through.
+/// The longest path from now to the end, over waves that are not through.
 fn remaining(graph: &Graph, order: &[usize], waves: &[WaveStatus], lengths: &[Span], now: Timestamp) -> Span {
     let mut ends = vec![Span::default(); waves.len()];
     for &number in order {

@@ -1,4 +1,4 @@
-//! What is held suspended: written down first, and given back whatever becomes of the spec.
+//! Which objects are held suspended: recorded before they are suspended, and released whatever happens to the spec.
 
 use std::collections::BTreeSet;
 
@@ -9,35 +9,36 @@ use crate::api::v1alpha1::{HeldObject, Mode, WavePhase, WavePlan, WavePlanSpec, 
 use crate::index::GateSeen;
 use crate::observe::Observed;
 
-/// Whether the gates of a wave are to be closed.
+/// Whether the gates of a wave must be closed.
 pub(super) fn is_held_back(wave: &WaveStatus) -> bool {
     wave.started_at.is_none() && wave.phase != WavePhase::Skipped
 }
 
-/// Whether it was published that this may be held: who crashes, or is given another spec, still finds it.
+/// Whether it was published that this object may be held, so that it is found again after a crash or a change of the
+/// spec.
 pub(super) fn is_recorded(old: &WavePlanStatus, gate: &GateSeen) -> bool {
     let id = HeldObject::of(&gate.target).id();
     old.held.iter().any(|held| held.id() == id)
 }
 
-/// What is held, and what is about to be. `waves` are in the order of the spec.
+/// The objects that are held, and those about to be. `waves` are in the order of the spec.
 pub(super) fn record(old: &WavePlanStatus, seen: &Observed, waves: &[WaveStatus]) -> Vec<HeldObject> {
     let of_waves = waves.iter().zip(&seen.look.waves).flat_map(|(wave, look)| {
         look.gates.iter().filter(move |gate| gate.held || is_held_back(wave)).map(|gate| HeldObject::of(&gate.target))
     });
     let forgotten = seen.look.held.iter().filter(|gate| gate.held).map(|gate| HeldObject::of(&gate.target));
-    // It goes from the record only when it is certain that it is not held.
+    // An object is removed from the record only when it is certain that it is not held.
     let uncertain = old.held.iter().filter(|_| !seen.look.complete).cloned();
     of_waves.chain(forgotten).chain(uncertain).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Gives back what the spec no longer gates. A gate whose wave cannot be carried out stays closed.
+/// Releases what the spec no longer gates. A gate whose wave cannot be carried out stays closed.
 pub(super) fn give_back<'a>(plan: &'a WavePlan, seen: &'a Observed) -> impl Iterator<Item = Write> + 'a {
     let forgotten = seen.look.held.iter().filter(|gate| gate.held && !is_gated(&plan.spec, gate));
     forgotten.map(release)
 }
 
-/// We manage nothing of the object any more.
+/// The write with which we no longer manage any field of the object.
 pub(super) fn release(gate: &GateSeen) -> Write {
     Write::Claim { target: gate.target.clone(), fields: json!({}) }
 }

@@ -1,4 +1,4 @@
-//! The graph of a plan's waves: checked, and put into an order.
+//! The graph of a plan's waves, checked and ordered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,23 +6,23 @@ use opcore::graph::cycle;
 
 use crate::api::v1alpha1::Wave;
 
-/// The waves of a plan, by their place in the spec.
+/// The waves of a plan, by their index in the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
-    /// An order in which they could run one after another. Those that wait for each other come last.
+    /// An order in which they could run one after another. Waves that wait for each other come last.
     pub order: Vec<usize>,
-    /// For each wave those that it depends on.
+    /// For each wave, the waves that it depends on.
     pub before: Vec<Vec<usize>>,
-    /// Why a wave can never start, for those that cannot.
+    /// For each wave that can never start, the reason.
     pub broken: BTreeMap<usize, String>,
 }
 
-/// Puts waves into an order.
+/// Orders waves.
 ///
 /// # Guarantees
 ///
-/// Total: waves that wait for each other, or for one that does not exist, are named as broken, and the others are
-/// ordered as they would be without them.
+/// Total: waves that wait for each other, or for a wave that does not exist, are reported as broken, and the others are
+/// ordered as if the broken ones did not exist.
 pub fn graph(waves: &[Wave]) -> Graph {
     let mut place: HashMap<&str, usize> = HashMap::new();
     let mut broken: BTreeMap<usize, String> = BTreeMap::new();
@@ -50,8 +50,8 @@ pub fn graph(waves: &[Wave]) -> Graph {
     Graph { order, before, broken }
 }
 
-/// Kahn's order, stable: of those that could come next, the one that was written first. Without those in or behind a
-/// cycle.
+/// Kahn's algorithm, stable: of the waves that could come next, it takes the one that was written first. Waves in or
+/// behind a cycle are left out.
 fn sorted(before: &[Vec<usize>]) -> Vec<usize> {
     let mut missing: Vec<usize> = before.iter().map(Vec::len).collect();
     let mut after: Vec<Vec<usize>> = vec![Vec::new(); before.len()];

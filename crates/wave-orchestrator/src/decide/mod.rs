@@ -1,6 +1,6 @@
-//! What is decided, from the plan, what was read, and the time alone.
+//! Decisions, based only on the plan, what was read, and the time.
 //!
-//! Nothing is written before the rollout is published: what must survive a crash is written down first.
+//! Nothing is written before the rollout is published: what must survive a crash is recorded first.
 
 mod claims;
 mod critical_path;
@@ -28,10 +28,10 @@ use crate::observe::Observed;
 use requests::Requests;
 use waves::RolloutContext;
 
-/// How many rollouts of the past are remembered.
+/// How many past rollouts are remembered.
 const REMEMBERED: usize = 10;
 
-/// Decides what becomes of a plan.
+/// Decides how a plan proceeds.
 pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<WavePlans> {
     if let Some(decision) = claims::subscription(plan, seen) {
         return decision;
@@ -63,7 +63,7 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
         now,
     };
     if rollout_context.paused || rollout_context.held {
-        // It is carried out when the plan goes on.
+        // The request is carried out when the plan is resumed.
         handled.force.clone_from(&old.handled.force);
     }
     let waves = rollout_context.waves();
@@ -100,7 +100,7 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
     Decision { writes, status, notes, next, claims, release: false }
 }
 
-/// The moments at which something changes without any event.
+/// The times at which something changes without any event.
 fn times<'a>(
     waves: &'a [crate::api::v1alpha1::WaveStatus],
     seen: &'a Observed,
@@ -123,7 +123,7 @@ fn remember(history: &mut Vec<RolloutRecord>, rollout: &Rollout, now: Timestamp,
     opcore::history::remember(history, record, REMEMBERED);
 }
 
-/// The plan in words.
+/// The plan as text.
 fn words(plan: &WavePlan) -> String {
     format!("WavePlan {}", plan.name_any())
 }

@@ -1,4 +1,4 @@
-//! What people read of a plan, and when it is worth a write.
+//! What users read about a plan, and when a new status is worth a write.
 
 use jiff::{SignedDuration, Timestamp};
 use opcore::conditions::{self, Condition, New, Summary};
@@ -9,14 +9,14 @@ use super::requests::Requests;
 use crate::api::v1alpha1::{Dependency, Gate, OnFailure, PlanPhase, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
 use crate::observe::Observed;
 
-/// Mere progress is written at most this often.
+/// A status that differs only in progress is written at most this often.
 const PROGRESS_EVERY: SignedDuration = SignedDuration::from_secs(5);
-/// Whether the waves started in the order that the graph demands.
+/// Whether the waves started in the order that the graph requires.
 const STARTED_IN_ORDER: &str = "StartedInOrder";
 /// Status messages name at most this many waves.
 const NAMED: usize = 5;
 
-/// Fills in what is told of the whole: phase, counts, conditions.
+/// Fills in the status of the whole plan: phase, counts, conditions.
 pub(super) fn describe(
     plan: &WavePlan,
     seen: &Observed,
@@ -120,13 +120,13 @@ fn eta(status: &WavePlanStatus, now: Timestamp) -> Option<String> {
     matches!(status.phase, Some(PlanPhase::Running)).then(|| format!("{:.0}", path.remaining.after(now)))
 }
 
-/// Compares the order in which the waves started with the graph: what `verify-startup` tells, too.
+/// Compares the order in which the waves started with the graph, as `verify-startup` does, too.
 fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp) {
     let is_first = status.rollout.as_ref().is_some_and(|rollout| rollout.number == 1);
     let mut faults = Vec::new();
     for wave in &plan.spec.waves {
         let Some(late) = status.wave(&wave.name) else { continue };
-        // Who was forced was meant to start early; who was tried again was not asked what it depends on.
+        // A forced wave was meant to start early; a retried wave was started without a check of its dependencies.
         let Some(begun) = late.begun_at.filter(|_| !late.forced && late.attempts == 0) else { continue };
         let counts = |edge: &&Dependency| edge.gate == Gate::Always || is_first || !late.rolled_out;
         for dependency in wave.depends_on.iter().filter(counts) {
@@ -135,7 +135,8 @@ fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp
             if policy == Some(OnFailure::Continue) || first.phase == WavePhase::Skipped {
                 continue;
             }
-            // A wave that started after its dependant had begun runs again, which says nothing of how that one began.
+            // A dependency that started after its dependant had begun is running again, which says nothing about how
+            // the dependant began.
             let again = first.started_at.is_some_and(|started| started > begun);
             let was_ready = first.ready_at.is_some_and(|ready| ready <= begun);
             if !again && !was_ready {
@@ -162,7 +163,7 @@ fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp
     conditions::set(&mut status.conditions, new, plan.metadata.generation, now);
 }
 
-/// Events beyond the change of `Ready`: waves that started, became ready or got into trouble.
+/// Events in addition to the change of `Ready`: waves that started, became ready or got into trouble.
 pub(super) fn notes(old: &WavePlanStatus, new: &WavePlanStatus, requests: &Requests, same_rollout: bool) -> Vec<Note> {
     let mut notes = Vec::new();
     let unknown: Vec<&str> = requests.unknown(|name| new.wave(name).is_some()).collect();
@@ -193,8 +194,8 @@ pub(super) fn notes(old: &WavePlanStatus, new: &WavePlanStatus, requests: &Reque
     notes
 }
 
-/// Decides what of a new status is worth a write: everything when a phase changed, mere progress now and then, and what
-/// only the passing of time changed never. Answers also when to look again because of it.
+/// Decides which changes of a status are worth a write: all of them when a phase changed, mere progress at intervals,
+/// and changes that only come from the passage of time never. Also returns when to reconcile again because of this.
 pub(super) fn settle(
     old: &WavePlanStatus,
     mut new: WavePlanStatus,
@@ -206,24 +207,24 @@ pub(super) fn settle(
         new.progressed_at = Some(now);
         return (new, None);
     }
-    // The summary may have been overruled by a refused write, and may be again: it is no progress.
+    // A refused write may have overruled the summary, and may do so again: that is not progress.
     let conditions = if has_moved && facts(old) == facts(&new) { old.conditions.clone() } else { new.conditions };
     (WavePlanStatus { conditions, ..old.clone() }, due.filter(|_| has_moved))
 }
 
-/// The conditions without their words.
+/// The conditions without their messages.
 fn facts(status: &WavePlanStatus) -> impl PartialEq {
     let fact = |condition: &Condition| (condition.type_.clone(), condition.status.clone(), condition.reason.clone());
     status.conditions.iter().map(fact).collect::<Vec<_>>()
 }
 
-/// The conditions beside the summary.
+/// The conditions other than the summary.
 fn beside_the_summary(status: &WavePlanStatus) -> impl Iterator<Item = &Condition> {
     let summary = [conditions::READY, conditions::RECONCILING, conditions::STALLED];
     status.conditions.iter().filter(move |condition| !summary.contains(&condition.type_.as_str()))
 }
 
-/// The status without what only tells how far it is, or how late.
+/// The status without the fields that only show progress or delay.
 fn gist(status: &WavePlanStatus) -> WavePlanStatus {
     let mut gist = status.clone();
     for wave in &mut gist.waves {
@@ -247,7 +248,7 @@ fn gist(status: &WavePlanStatus) -> WavePlanStatus {
     gist
 }
 
-/// What tells how far it is.
+/// The fields that show progress.
 fn progress(status: &WavePlanStatus) -> impl PartialEq {
     let waves = status.waves.iter().map(|wave| (wave.ready, wave.total, wave.not_ready.clone())).collect::<Vec<_>>();
     let messages = beside_the_summary(status).map(|condition| condition.message.clone()).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! What people ask of a plan by annotation.
+//! What users request of a plan by annotation.
 
 use std::collections::BTreeSet;
 
@@ -9,25 +9,25 @@ use crate::api::v1alpha1::{
     FORCE_ANNOTATION, Handled, PAUSE_ANNOTATION, RESUME_ANNOTATION, RETRY_ANNOTATION, SKIP_ANNOTATION, WavePlan,
 };
 
-/// What people ask of a plan and was not carried out yet.
+/// Requests that have not been carried out yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requests {
-    /// Waves to try again; `*` means all that failed.
+    /// Waves to retry; `*` means all that failed.
     retry: BTreeSet<String>,
     /// Waves to start now.
     force: BTreeSet<String>,
-    /// Waves to pass over.
+    /// Waves to skip.
     skip: BTreeSet<String>,
-    /// Those of them that nobody has looked at yet.
+    /// Waves to skip whose request has not been checked yet.
     newly_skipped: BTreeSet<String>,
-    /// Start no further wave.
+    /// Start no more waves.
     pub paused: bool,
-    /// Go on after a failure that paused the plan.
+    /// Continue after a failure that paused the plan.
     pub resume: bool,
 }
 
 impl Requests {
-    /// What is asked, and what will have been carried out when this decision is published.
+    /// The requests, and those that will have been carried out when this decision is published.
     pub(super) fn of(plan: &WavePlan) -> (Self, Handled) {
         let handled = plan.status.as_ref().map(|status| status.handled.clone()).unwrap_or_default();
         let asked = |key: &str| annotations::value(plan, key).map(str::to_owned);
@@ -54,22 +54,22 @@ impl Requests {
         (requests, handled)
     }
 
-    /// Whether this wave is to be tried again; `*` means those in trouble.
+    /// Whether this wave must be retried; `*` means those in trouble.
     pub(super) fn retries(&self, wave: &str, in_trouble: bool) -> bool {
         self.retry.contains(wave) || (in_trouble && self.retry.contains("*"))
     }
 
-    /// Whether this wave is to start now.
+    /// Whether this wave must start now.
     pub(super) fn forces(&self, wave: &str) -> bool {
         self.force.contains(wave)
     }
 
-    /// Whether this wave is to be passed over.
+    /// Whether this wave must be skipped.
     pub(super) fn skips(&self, wave: &str) -> bool {
         self.skip.contains(wave)
     }
 
-    /// The names that are no wave of the plan: someone mistyped.
+    /// Names that are not waves of the plan: probably typing errors.
     pub(super) fn unknown<'a>(&'a self, is_wave: impl Fn(&str) -> bool + 'a) -> impl Iterator<Item = &'a str> {
         let all = self.retry.iter().chain(&self.force).chain(&self.newly_skipped).map(String::as_str);
         all.filter(move |name| *name != "*" && !is_wave(name))

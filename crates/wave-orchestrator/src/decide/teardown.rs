@@ -1,4 +1,4 @@
-//! A plan is deleted: what it applied goes wave by wave, the last first.
+//! Deletion of a plan: its objects are deleted wave by wave, the last wave first.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,9 @@ use crate::controller::WavePlans;
 use crate::index::{GateSeen, OwnedSeen};
 use crate::observe::Observed;
 
-/// What was applied by waves that the spec no longer has. No wave can be called so.
+/// The step for objects of waves that the spec no longer has. No wave can have this name.
 const REMOVED: &str = "Removed waves";
-/// What is held suspended is let go. No wave can be called so.
+/// The step that releases suspended objects. No wave can have this name.
 const GATES: &str = "Gates";
 
 /// Decides how a plan that is being deleted is taken down.
@@ -37,20 +37,20 @@ pub fn tear_down(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf
     let (mut decision, progress) = finalizer::pass::<_, Claims>(plan, status, steps, |step| scene.see(step), now);
     let freed = scene.gates().filter(|_| progress.acts(GATES)).map(release);
     let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step)));
-    // One stage: what is refused in one wave must not hold up another.
+    // One stage: a refused delete in one wave must not delay the others.
     decision.writes.together(freed.chain(deletes).collect::<Vec<_>>());
     decision.notes.extend(scene.last_note(&progress));
     decision
 }
 
-/// What is to be taken down.
+/// The state of a teardown.
 struct Scene<'a> {
     plan: &'a WavePlan,
     seen: &'a Observed,
     waves: BTreeSet<&'a str>,
-    /// What goes.
+    /// The objects to delete.
     going: Vec<&'a OwnedSeen>,
-    /// What stays, because it would take data along.
+    /// The objects that stay, because deleting them would delete data.
     kept: Vec<&'a OwnedSeen>,
 }
 
@@ -70,12 +70,12 @@ impl<'a> Scene<'a> {
         Self { plan, seen, waves: plan.spec.waves.iter().map(|wave| wave.name.as_str()).collect(), going, kept }
     }
 
-    /// What is held suspended.
+    /// The objects that are held suspended.
     fn gates(&self) -> impl Iterator<Item = &'a GateSeen> {
         self.seen.look.held.iter().filter(|gate| gate.held)
     }
 
-    /// Each wave after those that depend on it; waves that wait for each other, in any order.
+    /// One step per wave, after the waves that depend on it; waves that wait for each other come in any order.
     fn steps(&self) -> Vec<Step> {
         let graph = graph(&self.plan.spec.waves);
         let mut steps = vec![step(GATES), step(REMOVED).after([GATES])];
@@ -128,7 +128,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The plan itself will soon be gone; an Event outlives it.
+    /// The plan itself will soon be gone, but an Event outlives it.
     fn last_note(&self, progress: &Progress) -> Option<Note> {
         let delete = self.plan.spec.deletion_policy == DeletionPolicy::Delete;
         if progress.state != TeardownState::Released || self.kept.is_empty() || !delete {

@@ -1,4 +1,4 @@
-//! One wave after another: where each stands, given where it stood and what is seen now.
+//! The state of each wave, from its previous state and what is observed now.
 
 use jiff::Timestamp;
 use opcore::duration::Span;
@@ -17,7 +17,7 @@ use crate::probes::ProbeSeen;
 const RETRY_AFTER: Span = Span::from_secs(5);
 const LONGEST_RETRY: Span = Span::from_secs(300);
 
-/// Everything that the standing of the waves follows from.
+/// Everything that the state of the waves depends on.
 pub(super) struct RolloutContext<'a> {
     /// The plan's spec.
     pub spec: &'a WavePlanSpec,
@@ -27,13 +27,13 @@ pub(super) struct RolloutContext<'a> {
     pub graph: &'a Graph,
     /// What was read.
     pub seen: &'a Observed,
-    /// What people ask.
+    /// The requests of users.
     pub requests: &'a Requests,
     /// Whether what was published is about the same rollout.
     pub same_rollout: bool,
-    /// Whether the whole plan is not to go on.
+    /// Whether the whole plan is paused.
     pub paused: bool,
-    /// Whether a failure keeps further waves from starting.
+    /// Whether a failure prevents further waves from starting.
     pub held: bool,
     /// The time.
     pub now: Timestamp,
@@ -47,7 +47,7 @@ enum Start {
 }
 
 impl RolloutContext<'_> {
-    /// Where each wave stands now, in the order of the spec.
+    /// The new state of each wave, in the order of the spec.
     pub(super) fn waves(&self) -> Vec<WaveStatus> {
         let mut waves: Vec<WaveStatus> = self.spec.waves.iter().map(|wave| self.before(wave)).collect();
         for &number in &self.graph.order {
@@ -56,7 +56,7 @@ impl RolloutContext<'_> {
         waves
     }
 
-    /// Where a wave stood. A new rollout starts it anew, except for what concerns more than one rollout.
+    /// The previous state of a wave. A new rollout resets it, except for what spans rollouts.
     fn before(&self, wave: &Wave) -> WaveStatus {
         let old = self.old.wave(&wave.name);
         match old {
@@ -77,8 +77,8 @@ impl RolloutContext<'_> {
         let probes = self.seen.probes.get(number).filter(|_| is_asked_for(self.old, wave, look));
         let probes = probes.map_or(&[][..], Vec::as_slice);
         let case = Case { rollout_context: self, wave, was, look, probes };
-        // What nobody can look at now keeps a wave that was through as it was, and another from becoming ready: its time
-        // goes on.
+        // While items cannot be read, a wave that was through keeps its state, and another does not become ready: its
+        // timeout continues.
         let unread = if was.phase.is_through() { look.unread } else { look.unread - look.unreachable };
         if unread > 0 && was.started_at.is_some() && self.same_rollout {
             return case.unread();
@@ -137,7 +137,7 @@ impl RolloutContext<'_> {
     }
 }
 
-/// One wave, with everything that its standing follows from.
+/// One wave, with everything that its state depends on.
 struct Case<'a> {
     rollout_context: &'a RolloutContext<'a>,
     wave: &'a Wave,
@@ -147,7 +147,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Where the wave stood, with the counts of now.
+    /// The previous state of the wave, with current counts.
     fn counted(&self) -> WaveStatus {
         let asked = self.probes.iter().filter(|probe| probe.lack.is_none()).count();
         let passed = if self.was.phase == WavePhase::Ready { self.wave.probes.len() } else { asked };
@@ -166,14 +166,14 @@ impl Case<'_> {
         }
     }
 
-    /// How many items are ready. In a wave that is ready, those that someone asked to reconcile are what they were until
+    /// How many items are ready. In a wave that is ready, items that were asked to reconcile keep their state until
     /// they have answered.
     fn ready(&self) -> usize {
         let unanswered = if self.was.phase == WavePhase::Ready { self.look.unanswered } else { 0 };
         self.look.ready + unanswered
     }
 
-    /// Whether everything in it is ready, and everything that was to be asked of it was asked.
+    /// Whether everything in the wave is ready, and every request to reconcile was made.
     fn is_ready(&self, now: &WaveStatus) -> bool {
         let was_ready = self.was.phase == WavePhase::Ready;
         let probed = was_ready
@@ -187,7 +187,7 @@ impl Case<'_> {
             && probed
     }
 
-    /// Whether something failed; Jobs that are about to be made anew do not count.
+    /// Whether something failed. Jobs that are about to be recreated do not count.
     fn has_failed(&self) -> bool {
         self.look.failed > stale_jobs(self.look, self.was).count()
     }
@@ -210,14 +210,14 @@ impl Case<'_> {
         take_back(now, false);
     }
 
-    /// Whether it was ready once with other manifests than these.
+    /// Whether the wave was ready once with other manifests than these.
     fn can_be_taken_back(&self) -> bool {
         let rollback = self.rollout_context.seen.rollbacks.get(&self.wave.name);
         rollback.is_some_and(|rollback| rollback.kept.is_some() && rollback.kept != rollback.wanted)
     }
 
-    /// Where a wave stands that was started, and of which something was not looked at yet, as after a restart: what is
-    /// published is the best that is known. What people ask is carried out all the same, since they ask only once.
+    /// The state of a started wave of which something was not read yet, as after a restart: the published state is the
+    /// best information. Requests of users are carried out all the same, because they are made only once.
     fn unread(&self) -> WaveStatus {
         let mut now = self.was.clone();
         let in_trouble = self.was.phase.is_trouble();
@@ -229,7 +229,7 @@ impl Case<'_> {
         now
     }
 
-    /// Takes a wave that was started further.
+    /// Advances a wave that was started.
     fn proceed(&self, now: &mut WaveStatus) {
         let moment = self.rollout_context.now;
         if self.rollout_context.requests.retries(&self.wave.name, self.was.phase.is_trouble())
@@ -250,7 +250,7 @@ impl Case<'_> {
             return;
         }
         match self.was.phase {
-            // It was ready, or stood still: the clock begins anew.
+            // The wave was ready or stood still: its clock restarts.
             WavePhase::Ready | WavePhase::Suspended | WavePhase::Skipped => self.start(now),
             _ => {}
         }
@@ -295,8 +295,8 @@ fn become_ready(now: &mut WaveStatus, was: WavePhase, moment: Timestamp) {
     }
 }
 
-/// Has the manifests apply from when it was last ready, or those of the spec again. Which Jobs of the others were complete
-/// says nothing of these.
+/// Applies the manifests from when the wave was last ready, or those of the spec again. The completed Jobs of the other
+/// manifests say nothing about these.
 fn take_back(now: &mut WaveStatus, back: bool) {
     if now.rolled_back != back {
         now.completed.clear();
@@ -304,7 +304,7 @@ fn take_back(now: &mut WaveStatus, back: bool) {
     now.rolled_back = back;
 }
 
-/// Jobs that failed before the wave was started again: they are made anew.
+/// Jobs that failed before the wave was started again: they are recreated.
 pub(super) fn stale_jobs<'a>(
     look: &'a WaveLook,
     wave: &'a WaveStatus,
@@ -313,25 +313,26 @@ pub(super) fn stale_jobs<'a>(
     look.failed_jobs
         .iter()
         .filter(move |(_, made)| match (started, made) {
-            // Kubernetes keeps whole seconds, cut off.
+            // Kubernetes stores whole seconds, rounded down.
             (Some(started), Some(made)) => made.as_second() < started.as_second(),
             _ => false,
         })
         .map(|(target, _)| target)
 }
 
-/// What Flux members are asked with: the same for one start of a wave, a later one for the next.
+/// The value with which Flux members are asked to reconcile: the same for one start of a wave, and a later one for the
+/// next.
 pub(super) fn request(wave: &WaveStatus) -> Option<String> {
     wave.asked_since().map(|since| since.to_string())
 }
 
-/// Whether a member was asked to reconcile since the wave began: by this plan, or by whoever else, as another plan or
-/// `flux reconcile`. To ask in turn would only lead to being asked in turn.
+/// Whether a member was asked to reconcile since the wave began: by this plan, or by anyone else, such as another plan
+/// or `flux reconcile`. Answering each request with another one would never end.
 pub(super) fn is_asked(nudge: &NudgeSeen, wave: &WaveStatus, now: Timestamp) -> bool {
     Asked { since: wave.asked_since(), now }.by(nudge.requested.as_deref())
 }
 
-/// Whether a failure has paused the plan, and nobody resumed it.
+/// The failed wave that paused the plan, if nobody resumed it since.
 pub(super) fn paused_by(plan: &WavePlan) -> Option<String> {
     let status = plan.status.as_ref()?;
     let policy = |name: &str| plan.spec.waves.iter().find(|wave| wave.name == name).map(|wave| wave.on_failure);

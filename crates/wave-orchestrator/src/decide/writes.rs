@@ -1,4 +1,4 @@
-//! The writes of a rollout: what is applied, asked, held back and pruned.
+//! The writes of a rollout: what is applied, asked to reconcile, held suspended and pruned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::observe::Observed;
 use crate::render::{Stage, kept_secret};
 use crate::subscription::{WrittenKind, group_kind};
 
-/// How many writes of waves one pass makes. What they lead to is seen when the pass is over, so that a wave whose
-/// dependencies turn ready meanwhile waits so long.
+/// How many writes of waves one pass makes. Their effect is seen when the pass is over, so a wave whose dependencies
+/// become ready in the meantime waits that long.
 const AT_ONCE: usize = 16;
 
-/// The writes of this pass, and why something is not pruned that should be.
+/// The writes of this pass, and the reason why something that should be pruned is not.
 pub(super) fn writes(
     plan: &WavePlan,
     seen: &Observed,
@@ -40,7 +40,7 @@ pub(super) fn writes(
                 .extend(stale_jobs(look, wave).cloned().map(|target| (None, delete(target, Dependants::Background))));
             of_wave.extend(nudges(rollout_context, wave, look, turn));
             let due = applicable(rollout_context, number, wave, look, turn);
-            // The kinds of what is applied are written down first, so that it is found again.
+            // The kinds of what is applied are recorded first, so that the objects are found again.
             let due = due.filter(|due| recorded.contains(&kind_of(due)));
             of_wave.extend(due.map(|due| (due.refused_at, Write::Apply(Box::new(due.wanted.apply.clone())))));
             let (again, first): (Vec<_>, Vec<_>) = of_wave.into_iter().partition(|(turn, _)| turn.is_some());
@@ -50,12 +50,12 @@ pub(super) fn writes(
         }
     }
     now.extend(give_back(plan, seen));
-    // A wave that starts must not wait until others have written all that they have to, and nothing for what is refused
-    // again and again; of that, each has its turn.
+    // A wave that starts must not wait until others have finished all their writes, and no write must wait for those that
+    // are refused again and again. Refused writes take turns.
     refused.sort_by_key(|(turn, _)| *turn);
     let refused = refused.into_iter().map(|(_, write)| write);
     now.extend(in_turn(starting).chain(in_turn(running)).chain(refused).take(AT_ONCE));
-    // One stage: what is refused in one wave must not hold up another.
+    // One stage: a refused write in one wave must not delay the others.
     writes.together(now);
     let (pruned, held) = prune(plan, seen, rollout_context, waves);
     writes.together(pruned);
@@ -72,10 +72,10 @@ fn in_turn(waves: Vec<Vec<Write>>) -> impl Iterator<Item = Write> {
     .flatten()
 }
 
-/// Whether a wave may write. The rollout, with the kinds of all that it will write, is published before; the start of a
-/// wave need not be: after a crash between the two the writes are repeated and change nothing, and the statuses of all
-/// waves of an unfinished rollout are taken for older than they. What else changes its writes must be: that it was started
-/// again, or taken back, or is no longer in trouble.
+/// Whether a wave may write. The rollout, with the kinds of everything that it will write, must be published before.
+/// The start of a wave need not be: after a crash in between, the writes are repeated and change nothing, and the
+/// statuses of all waves of an unfinished rollout are treated as older than the writes. Everything else that changes
+/// its writes must be published: that the wave was started again, was rolled back, or is no longer in trouble.
 fn may_act(rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> bool {
     let was = rollout_context.old.wave(&wave.name).filter(|_| rollout_context.same_rollout);
     wave.phase == WavePhase::Running
@@ -84,12 +84,12 @@ fn may_act(rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> bool {
         })
 }
 
-/// Whether what was published says that it runs.
+/// Whether the published status says that the wave runs.
 fn is_known_to_run(rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> bool {
     rollout_context.old.wave(&wave.name).is_some_and(|was| was.phase == WavePhase::Running)
 }
 
-/// What a wave consists of that is published as ready, for a time when it is needed again.
+/// Keeps the contents of a wave that is published as ready, for a later rollback.
 fn keep(plan: &WavePlan, seen: &Observed, rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> Option<Write> {
     let rollback = seen.rollbacks.get(&wave.name)?;
     let was = rollout_context.old.wave(&wave.name).filter(|_| rollout_context.same_rollout)?;
@@ -98,8 +98,8 @@ fn keep(plan: &WavePlan, seen: &Observed, rollout_context: &RolloutContext<'_>, 
     Write::apply(&kept_secret(plan, &seen.home, &wave.name, wanted)).ok()
 }
 
-/// The last member that may begin. Where they start one after another, a member that is ready, and yet is to be asked or
-/// let go, holds up those behind it: it will not be ready for long.
+/// The last member that may begin. If members start one after another, a ready member that is still to be asked to
+/// reconcile or to be released holds up those behind it: it will not stay ready.
 fn turn(rollout_context: &RolloutContext<'_>, number: usize, wave: &WaveStatus, look: &WaveLook) -> usize {
     if rollout_context.spec.waves[number].parallelism == Parallelism::Concurrent {
         return usize::MAX;
@@ -108,7 +108,7 @@ fn turn(rollout_context: &RolloutContext<'_>, number: usize, wave: &WaveStatus, 
     unready.into_iter().chain(unsteered(rollout_context, wave, look)).min().unwrap_or(usize::MAX)
 }
 
-/// The members that are still to be asked, or to be let go.
+/// The members that are still to be asked to reconcile, or to be released.
 fn unsteered<'a>(
     rollout_context: &'a RolloutContext<'_>,
     wave: &'a WaveStatus,
@@ -119,7 +119,7 @@ fn unsteered<'a>(
     unasked.chain(look.gates.iter().filter(|gate| gate.held).map(|gate| gate.member))
 }
 
-/// What may be applied now: nothing of a later member or stage before what comes first is ready.
+/// What may be applied now: nothing of a later member or stage is applied before everything earlier is ready.
 fn applicable<'a>(
     rollout_context: &RolloutContext<'_>,
     number: usize,
@@ -137,7 +137,7 @@ fn applicable<'a>(
     })
 }
 
-/// Whether what comes before the members is not ready yet.
+/// Whether a hook before the members is not ready yet.
 fn waits_for_a_hook(look: &WaveLook) -> bool {
     look.frontier.is_some_and(|(_, stage)| stage == Stage::Before)
 }
@@ -147,7 +147,7 @@ fn kind_of(due: &Due) -> WrittenKind {
     (resource.api_version.clone(), resource.kind.clone())
 }
 
-/// Members that have not been asked since the wave began, with their turn where that was refused before.
+/// Members that have not been asked to reconcile since the wave began, with their turn if that was refused before.
 fn nudges<'a>(
     rollout_context: &'a RolloutContext<'_>,
     wave: &'a WaveStatus,
@@ -162,7 +162,7 @@ fn nudges<'a>(
     })
 }
 
-/// Members that are to be suspended, or no longer.
+/// Members to suspend, or to resume.
 fn gates<'a>(
     rollout_context: &'a RolloutContext<'_>,
     wave: &'a WaveStatus,
@@ -172,7 +172,7 @@ fn gates<'a>(
     let has_started = rollout_context.same_rollout && wave.started_at.is_some() && !waits_for_a_hook(look);
     let hold = is_held_back(wave);
     let may_begin = move |member| wave.phase == WavePhase::Skipped || (has_started && member <= turn);
-    // What is to be held is written down first, so that it is given back in any case.
+    // An object to be held is recorded first, so that it is released in any case.
     let recorded = |gate: &GateSeen| is_recorded(rollout_context.old, gate);
     let wanted =
         look.gates.iter().filter(move |gate| if gate.held { may_begin(gate.member) } else { hold && recorded(gate) });
@@ -182,7 +182,7 @@ fn gates<'a>(
     })
 }
 
-/// The kinds of what the plan applies or has applied, with counts.
+/// The kinds of the objects that the plan applies or has applied, with counts.
 pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryKind> {
     let count = |api_version: &str, kind: &str| {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -190,11 +190,12 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryK
         of_kind.map_or(0, |(_, count)| *count)
     };
     let recorded = old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone()));
-    // A kind goes from the record only when it is certain that nothing of it is left.
+    // A kind is removed from the record only when it is certain that no object of it is left.
     let is_left = |written: &WrittenKind| !seen.look.complete || count(&written.0, &written.1) > 0;
     let kept = recorded.filter(is_left).collect::<Vec<_>>();
     let kinds: BTreeSet<WrittenKind> = seen.look.applied_kinds.iter().cloned().chain(kept).collect();
-    // In one version of a kind the objects of all are found: one that is served no more is not needed beside it.
+    // In one version of a kind the objects of all versions are found: a version that is no longer served is not needed
+    // as well.
     let found = kinds.difference(&seen.unserved).map(group_kind).collect::<BTreeSet<_>>();
     let is_needed = |kind: &&WrittenKind| !seen.unserved.contains(*kind) || !found.contains(&group_kind(kind));
     kinds
@@ -205,7 +206,8 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryK
         .collect()
 }
 
-/// What the plan applied and no longer has goes when every wave is published as through, and only if all is known.
+/// Objects that the plan applied and no longer contains are deleted when every wave is published as through, and only
+/// if everything is known.
 fn prune(
     plan: &WavePlan,
     seen: &Observed,
@@ -233,7 +235,7 @@ fn prune(
     (reverse(&seen.look.orphans.iter().collect::<Vec<_>>()), held)
 }
 
-/// What stays, of which these are the first.
+/// A message about the objects that stay, of which these are the first.
 pub(super) fn kept_words(kept: &[&OwnedSeen], count: usize) -> String {
     let names: Vec<String> = kept.iter().take(3).map(|orphan| orphan.target.to_string()).collect();
     let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
@@ -244,7 +246,7 @@ pub(super) fn kept_words(kept: &[&OwnedSeen], count: usize) -> String {
     )
 }
 
-/// Deletes in the reverse order of application: of the last stage that is left, what is not already going.
+/// Deletes in the reverse order of application: the objects of the last remaining stage that are not being deleted yet.
 pub(super) fn reverse(objects: &[&OwnedSeen]) -> Vec<Write> {
     let last: Option<Stage> = objects.iter().map(|object| object.stage).max();
     let now = objects.iter().filter(|object| Some(object.stage) == last && !object.deleting);

@@ -1,4 +1,4 @@
-//! What is known of one item: the verdict on an object, not the object.
+//! What is known of one item: the verdict on an object, without the object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,19 +13,19 @@ use crate::api::v1alpha1::Mode;
 use crate::render::Check;
 use crate::subscription::{Item, ObjectId, Subject, Task};
 
-/// The annotation by which Flux is asked to reconcile now.
+/// The annotation with which Flux is asked to reconcile now.
 pub(crate) const FLUX_REQUEST: &str = "reconcile.fluxcd.io/requestedAt";
 
-/// The reason for which a Flux object is not ready that was asked to reconcile and has not answered yet.
+/// The reason of a Flux object that is not ready because it was asked to reconcile and has not answered yet.
 const UNANSWERED: &str = "ReconcileRequested";
 
-/// The reasons for which a status is not believed yet, because it may be from before our own write.
+/// The reasons with which a status is not trusted yet, because it may be from before our own write.
 const FENCED: [&str; 2] = ["StatusNotRenewed", "OutdatedView"];
 
-/// Where an object stands.
+/// The state of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ItemState {
-    /// Nobody has looked yet.
+    /// The object was not read yet.
     #[default]
     Unread,
     /// Its kind does not exist (yet).
@@ -34,18 +34,18 @@ pub enum ItemState {
     Missing,
     /// It is ready.
     Ready,
-    /// It is on its way.
+    /// The object is not ready yet.
     Waiting {
-        /// A CamelCase fact.
+        /// A CamelCase reason.
         reason: String,
-        /// A sentence.
+        /// A message.
         message: String,
     },
     /// Waiting will not help.
     Failed {
-        /// A CamelCase fact.
+        /// A CamelCase reason.
         reason: String,
-        /// A sentence.
+        /// A message.
         message: String,
     },
 }
@@ -55,7 +55,7 @@ impl ItemState {
         matches!(self, Self::Failed { .. })
     }
 
-    /// Two standings that a person would tell apart: not by words that count up.
+    /// Whether users would regard two states as the same: counts in the message do not matter.
     fn is_like(&self, other: &Self) -> bool {
         let fact = |standing: &Self| match standing {
             Self::Waiting { reason, .. } | Self::Failed { reason, .. } => reason.clone(),
@@ -76,27 +76,27 @@ pub struct Owned {
     pub wave: String,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether someone confirmed that it may be deleted, although its kind is protected.
+    /// Whether someone confirmed that it may be deleted although its kind is protected.
     pub confirmed: bool,
 }
 
 /// A write of ours that was refused.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
-    /// A CamelCase fact.
+    /// A CamelCase reason.
     pub(super) reason: String,
-    /// A sentence with the remedy.
+    /// A message with the remedy.
     pub(super) message: String,
-    /// Counts up: whose turn it was longest ago has the lowest.
+    /// A counter: the refusal whose turn was longest ago has the lowest value.
     pub(super) turn: u64,
 }
 
-/// Why an object cannot be looked at.
+/// Why an object cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unreachable {
-    /// A CamelCase fact.
+    /// A CamelCase reason.
     pub(super) reason: String,
-    /// A sentence, without its full stop.
+    /// A message without its full stop.
     pub(super) message: String,
 }
 
@@ -104,30 +104,30 @@ pub(super) struct Unreachable {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) standing: ItemState,
-    /// Why nobody can look at it now.
+    /// Why it cannot be read now.
     pub(super) unreachable: Option<Unreachable>,
     pub(super) uid: Option<String>,
-    /// The newest version that was seen; none where versions are no numbers.
+    /// The newest version that was seen; none where versions are not numbers.
     version: Option<u64>,
     pub(super) created: Option<Timestamp>,
-    /// The digest of what it was last found to be exactly.
+    /// The digest of the desired object that it last matched exactly.
     current_for: Option<u64>,
-    /// What was last applied and what the API server made of it, as digests. It fills in defaults and writes values in
-    /// its own form (`1000m` is `1`), so that not even a fresh object is what was written to the letter.
+    /// What was last applied and what the API server stored for it, as digests. The API server fills in defaults and
+    /// normalizes values (`1000m` becomes `1`), so that even a new object does not match the desired one exactly.
     accepted: Option<(u64, u64)>,
     /// The value of Flux's request annotation.
     pub(super) requested: Option<String>,
     /// Whether our manager holds it suspended.
     pub(super) held: bool,
-    /// Of a Job: whether it was complete in this rollout. What it did stays done when it goes, as it does by itself with
-    /// `ttlSecondsAfterFinished`.
+    /// For a Job: whether it was complete in this rollout. Its work stays done when the Job is deleted, as happens
+    /// automatically with `ttlSecondsAfterFinished`.
     pub(super) completed: bool,
     /// Why our last write was refused.
     pub(super) refusal: Option<Refused>,
     fence: Option<Fence>,
     /// When time alone changes the verdict, and the object to judge then.
     pub(super) recheck: Option<(Timestamp, Arc<Value>)>,
-    /// Of a choice by labels: the objects in it.
+    /// For a selection by labels: the objects in it.
     chosen: BTreeMap<ObjectId, ItemState>,
 }
 
@@ -136,7 +136,7 @@ impl Known {
         self.standing == ItemState::Unread
     }
 
-    /// The objects that are believed to be there.
+    /// The objects that exist, as far as is known.
     pub(super) fn objects<'a>(&'a self, item: &'a Item) -> impl Iterator<Item = &'a ObjectId> {
         let named = match &item.subject {
             Subject::One(id) if self.uid.is_some() => Some(id),
@@ -145,21 +145,21 @@ impl Known {
         named.into_iter().chain(self.chosen.keys())
     }
 
-    /// Everything there is has been told.
+    /// Everything that exists has been reported.
     pub(super) fn told(&mut self) {
         if matches!(self.standing, ItemState::Unread | ItemState::NotServed) {
             self.standing = self.sum();
         }
     }
 
-    /// Fits what is known to an item whose kind has come or gone.
+    /// Adapts what is known to an item whose kind has appeared or disappeared.
     pub(super) fn adjust(&mut self, item: &Item) {
         self.unreachable = item.unknown.as_ref().map(|reason| Unreachable {
             reason: "ApiUnavailable".to_owned(),
             message: format!("whether the cluster has such a kind cannot be told: {}", reason.trim_end_matches('.')),
         });
         match (&item.scope, &self.standing) {
-            // What was known of it is better than nothing.
+            // What was known of the item is better than nothing.
             (None, ItemState::NotServed) if item.unknown.is_some() => self.standing = ItemState::Unread,
             (None, _) if item.unknown.is_some() => {}
             (None, _) => *self = Self { standing: ItemState::NotServed, ..Self::default() },
@@ -168,7 +168,7 @@ impl Known {
         }
     }
 
-    /// It is published that this Job was complete, and nothing else is known of it yet.
+    /// It was published that this Job was complete, and nothing else is known of it yet.
     pub(super) fn recall_completed(&mut self, item: &Item) {
         if self.is_unread() {
             self.completed = true;
@@ -176,7 +176,7 @@ impl Known {
         }
     }
 
-    /// In a new rollout a Job that is gone is run again.
+    /// In a new rollout a Job that is gone runs again.
     pub(super) fn begin_rollout(&mut self) {
         if self.completed && self.uid.is_none() {
             (self.completed, self.current_for) = (false, None);
@@ -186,8 +186,8 @@ impl Known {
         }
     }
 
-    /// Nothing is known of earlier writes, as after a restart: a status is believed once it is newer than this moment, or
-    /// its controller had time to react.
+    /// Nothing is known of earlier writes, as after a restart: a status is trusted once it is newer than this moment,
+    /// or once its controller had time to react.
     pub(super) fn fence_from(&mut self, now: Timestamp) {
         self.fence = Some(Fence {
             uid: None,
@@ -204,14 +204,14 @@ impl Known {
         self.fence = Some(fence);
     }
 
-    /// The API server answered our apply with this.
+    /// The API server answered our apply with this object.
     pub(super) fn accepted(&mut self, item: &Item, object: &Value) {
         if let Task::Apply(wanted) = &item.task {
             self.accepted = Some((wanted.digest, content(object)));
         }
     }
 
-    /// Whether what is to be applied is there: to the letter, or as the API server writes it.
+    /// Whether the object to apply exists: exactly, or in the form in which the API server stores it.
     pub(super) fn is_current(&self, item: &Item) -> bool {
         match &item.task {
             Task::Apply(wanted) => self.current_for == Some(wanted.digest),
@@ -223,17 +223,17 @@ impl Known {
         self.standing == ItemState::Ready && self.is_current(item)
     }
 
-    /// Whether it is not ready for no other reason than that it was asked to reconcile and has not done so yet.
+    /// Whether its only reason for not being ready is that it was asked to reconcile and has not done so yet.
     pub(super) fn has_yet_to_answer(&self) -> bool {
         matches!(&self.standing, ItemState::Waiting { reason, .. } if reason == UNANSWERED)
     }
 
-    /// Whether it is to be applied.
+    /// Whether it must be applied.
     pub(super) fn is_due(&self, item: &Item) -> bool {
         matches!(item.task, Task::Apply(_)) && item.scope.is_some() && !self.is_unread() && !self.is_current(item)
     }
 
-    /// The object is there. Answers whether that changed anything worth a look.
+    /// The object exists. Returns whether this changed anything that requires a new decision.
     pub(super) fn seen(&mut self, item: &Item, id: &ObjectId, object: &Value, operator: &str, now: Timestamp) -> bool {
         if let Subject::Selected(selected) = &item.subject {
             if !is_chosen(selected, id, object) {
@@ -283,7 +283,7 @@ impl Known {
                 self.judge(item, object, now);
             }
             Task::Check(check) => {
-                // Only the fence is asked: whether the status can be believed at all.
+                // Only the fence is evaluated: whether the status can be trusted at all.
                 self.judge(item, object, now);
                 if !matches!(&self.standing, ItemState::Waiting { reason, .. } if FENCED.contains(&reason.as_str())) {
                     (self.standing, self.recheck) = (checked(check, object), None);
@@ -294,7 +294,8 @@ impl Known {
         !before.is_like(&self.clone_facts(item))
     }
 
-    /// What a write was answered with is told after the other writes of its stage: the watch may have told more since.
+    /// Responses to writes are handled after the other writes of their stage: the watch may have reported a newer
+    /// version since.
     pub(super) fn knows_newer(&self, object: &Value) -> bool {
         let same = self.uid.as_deref() == object.pointer("/metadata/uid").and_then(Value::as_str);
         same && matches!((self.version, version(object)), (Some(known), Some(told)) if told < known)
@@ -308,7 +309,7 @@ impl Known {
         let options = Options { fence: self.fence.clone(), status_expected: item.has_status, ..Options::default() };
         let verdict = readiness::with(object, &options, now);
         if matches!(verdict.state, ReadinessState::Ready | ReadinessState::Failed) {
-            // It has done its work.
+            // The fence has done its work.
             self.fence = None;
         }
         self.recheck = verdict.recheck_at.map(|at| (at, Arc::new(object.clone())));
@@ -320,7 +321,7 @@ impl Known {
         };
     }
 
-    /// The object, or one of the choice, is not there.
+    /// The object, or one of the selection, does not exist.
     pub(super) fn gone(&mut self, item: &Item, id: &ObjectId) -> bool {
         if matches!(item.subject, Subject::Selected(_)) {
             return self.chosen.remove(id).is_some() && self.sum_up();
@@ -334,8 +335,8 @@ impl Known {
         was.standing != self.standing
     }
 
-    /// A choice is as ready as the least ready object in it; one of nothing is missing, as is an object that nobody told
-    /// of, unless it has done its work.
+    /// A selection is as ready as its least ready object. An empty selection is missing, as is an object that no watch
+    /// reported, unless it has done its work.
     fn sum(&self) -> ItemState {
         let worst = |found: &dyn Fn(&ItemState) -> bool| self.chosen.values().find(|standing| found(standing)).cloned();
         worst(&|standing| standing.is_failed())
@@ -343,10 +344,10 @@ impl Known {
             .unwrap_or(if self.chosen.is_empty() && !self.completed { ItemState::Missing } else { ItemState::Ready })
     }
 
-    /// Answers whether the choice as a whole changed.
+    /// Returns whether the selection as a whole changed.
     fn sum_up(&mut self) -> bool {
         if self.is_unread() {
-            // Before everything is told nobody knows what else is in it.
+            // Before everything is reported, the contents of the selection are not known.
             return false;
         }
         let sum = self.sum();
@@ -368,7 +369,7 @@ impl Known {
     }
 }
 
-/// What a decision could depend on.
+/// Everything that a decision could depend on.
 struct Facts {
     standing: ItemState,
     current: bool,
@@ -391,7 +392,7 @@ impl Facts {
     }
 }
 
-/// The digest of what is to be applied.
+/// The digest of the object to apply.
 fn digest(item: &Item) -> Option<u64> {
     match &item.task {
         Task::Apply(wanted) => Some(wanted.digest),
@@ -399,7 +400,7 @@ fn digest(item: &Item) -> Option<u64> {
     }
 }
 
-/// Whether it is a Job that has done its work. One that is suspended, as asked, is ready, too, but has not.
+/// Whether it is a Job that has done its work. A Job that is suspended on request is ready, too, but has not.
 fn is_complete_job(item: &Item, object: &Value) -> bool {
     let is_job = matches!(&item.subject, Subject::One(id) if id.kind.group == "batch" && id.kind.kind == "Job");
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
@@ -407,7 +408,7 @@ fn is_complete_job(item: &Item, object: &Value) -> bool {
     is_job && conditions.into_iter().flatten().any(is_complete)
 }
 
-/// An object that is being deleted, as if it were not: of a Job that is done only the remains are cleared away.
+/// An object that is being deleted, as if it were not: deleting a finished Job only removes its remains.
 fn without_deletion(object: &Value) -> Option<Value> {
     object.pointer("/metadata/deletionTimestamp")?;
     let mut object = object.clone();
@@ -415,7 +416,7 @@ fn without_deletion(object: &Value) -> Option<Value> {
     Some(object)
 }
 
-/// A digest of what people write in an object, comparable within this process.
+/// A digest of what users write in an object, comparable within this process.
 fn content(object: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (key, value) in object.as_object().into_iter().flatten() {
@@ -448,7 +449,7 @@ fn is_chosen(selected: &crate::subscription::Selected, id: &ObjectId, object: &V
     in_namespace && selected.selector.matches(&labels)
 }
 
-/// What CEL says of an object; a status that is known to be of an older spec says nothing.
+/// The result of a CEL check on an object; a status that is known to describe an older spec gives no result.
 fn checked(check: &Check, object: &Value) -> ItemState {
     let waiting = |reason: &str, message: String| ItemState::Waiting { reason: reason.to_owned(), message };
     if object.pointer("/metadata/deletionTimestamp").is_some() {
@@ -476,12 +477,12 @@ fn checked(check: &Check, object: &Value) -> ItemState {
     }
 }
 
-/// Whether the object is suspended, and by us.
+/// Whether the object is suspended by us.
 fn holds_suspended(object: &Value, operator: &str) -> bool {
     suspending(object).any(|entry| entry["manager"] == *operator && entry["operation"] == "Apply")
 }
 
-/// A gate that we let go and that stays closed: whatever its status says, nothing new comes through.
+/// A gate that we released and that stays closed: whatever its status says, nothing new passes.
 fn suspended_by_others(item: &Item, object: &Value) -> ItemState {
     let managers: BTreeSet<&str> = suspending(object).filter_map(|entry| entry["manager"].as_str()).collect();
     let who = if managers.is_empty() { "someone".to_owned() } else { Vec::from_iter(managers).join(", ") };
@@ -492,7 +493,7 @@ fn suspended_by_others(item: &Item, object: &Value) -> ItemState {
     ItemState::Waiting { reason: "SuspendedByAnother".to_owned(), message }
 }
 
-/// Who manages `spec.suspend`.
+/// The managers of `spec.suspend`.
 fn suspending(object: &Value) -> impl Iterator<Item = &Value> {
     let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
     entries.into_iter().flatten().filter(|entry| entry.pointer("/fieldsV1/f:spec/f:suspend").is_some())

@@ -1,4 +1,4 @@
-//! What a decision needs of what is known, at the cost of a few items per wave.
+//! What a decision needs to know, at the cost of a few items per wave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,13 +26,14 @@ const LONGEST_MESSAGE: usize = 400;
 pub struct Look {
     /// One per wave of the spec, in its order.
     pub waves: Vec<WaveLook>,
-    /// What the plan applied, no longer has, and may prune; the first of it.
+    /// Objects that the plan applied, no longer contains, and may prune; the first of them.
     pub orphans: Vec<OwnedSeen>,
-    /// How many objects that is.
+    /// How many such objects there are.
     pub orphan_count: usize,
-    /// What the plan applied and no longer has, and what stays because nobody confirmed that it may go; the first of it.
+    /// Objects that the plan applied and no longer contains, but that stay because nobody confirmed their deletion; the
+    /// first of them.
     pub kept: Vec<OwnedSeen>,
-    /// How many objects that is.
+    /// How many such objects there are.
     pub kept_count: usize,
     /// How many objects of each kind the plan has applied.
     pub counts: BTreeMap<GroupKind, i64>,
@@ -40,57 +41,57 @@ pub struct Look {
     pub owned: Vec<OwnedSeen>,
     /// The kinds of the objects that the plan applies, as it writes them.
     pub applied_kinds: BTreeSet<WrittenKind>,
-    /// What is recorded as held, and no wave has to do with any more.
+    /// Objects that are recorded as held and that no wave refers to any more.
     pub held: Vec<GateSeen>,
-    /// Whether all that can be known is known.
+    /// Whether everything that can be known is known.
     pub complete: bool,
 }
 
 /// An object that the plan applied.
 #[derive(Clone, Debug)]
 pub struct OwnedSeen {
-    /// Exactly which object.
+    /// The exact object.
     pub target: Target,
     /// The wave that applied it.
     pub wave: String,
-    /// When, inside its wave, it was applied.
+    /// The stage of its wave in which it was applied.
     pub stage: Stage,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// The kind, where that is protected and nobody confirmed that this object may be deleted.
+    /// The kind, if it is protected and nobody confirmed the deletion of this object.
     pub protected: Option<ProtectedKind>,
 }
 
 /// What is known of a wave's objects.
 #[derive(Clone, Debug, Default)]
 pub struct WaveLook {
-    /// Why it cannot be carried out, if it cannot.
+    /// Why it cannot be carried out, if so.
     pub problem: Option<String>,
     /// How many items it has.
     pub total: usize,
-    /// How many of them nobody has looked at yet.
+    /// How many of them were not read yet.
     pub unread: usize,
-    /// How many of those nobody can look at now.
+    /// How many of those cannot be read now.
     pub unreachable: usize,
     /// How many of them are ready.
     pub ready: usize,
     /// How many of them failed.
     pub failed: usize,
-    /// The first that are not ready, failed ones before others.
+    /// The first that are not ready, failed ones first.
     pub not_ready: Vec<NotReady>,
-    /// The first that are to be applied, in order; those that were refused before come last.
+    /// The first that must be applied, in order. Those that were refused before come last.
     pub due: Vec<Due>,
     /// The member and stage of the first that is not ready.
     pub frontier: Option<(usize, Stage)>,
-    /// Members that are asked to reconcile when the wave starts: the first of those that were asked the same.
+    /// Members to ask to reconcile when the wave starts: the first of those with the same last request.
     pub nudges: Vec<NudgeSeen>,
-    /// How many of all these have yet to answer, and are not ready for no other reason.
+    /// How many of all these have yet to answer, and are not ready only because of that.
     pub unanswered: usize,
     /// Members that are suspended until the wave starts.
     pub gates: Vec<GateSeen>,
-    /// Jobs of ours that failed, and when they were made: to try again they must be made anew.
+    /// Our Jobs that failed, and when they were created: a retry must recreate them.
     pub failed_jobs: Vec<(Target, Option<Timestamp>)>,
-    /// Jobs that were complete in this rollout, whether they are still there or not.
+    /// Jobs that were complete in this rollout, whether they still exist or not.
     pub completed: Vec<String>,
     /// When time alone changes a verdict.
     pub recheck_at: Option<Timestamp>,
@@ -99,26 +100,26 @@ pub struct WaveLook {
 /// An object to apply.
 #[derive(Clone, Debug)]
 pub struct Due {
-    /// The member it is from.
+    /// The member that it belongs to.
     pub member: usize,
-    /// When, inside its member or its wave, it starts.
+    /// The stage of its member or its wave in which it starts.
     pub stage: Stage,
     /// What to apply.
     pub wanted: Arc<Wanted>,
-    /// Its turn when it was last refused, if it was.
+    /// Its turn when it was last refused, if so.
     pub refused_at: Option<u64>,
 }
 
-/// A member that is asked to reconcile when its wave starts.
+/// A member to ask to reconcile when its wave starts.
 #[derive(Clone, Debug)]
 pub struct NudgeSeen {
     /// The member.
     pub member: usize,
-    /// Exactly which object.
+    /// The exact object.
     pub target: Target,
-    /// What it was last asked.
+    /// The last request.
     pub requested: Option<String>,
-    /// Its turn when that was last refused, if it was.
+    /// Its turn when that was last refused, if so.
     pub refused_at: Option<u64>,
 }
 
@@ -127,23 +128,23 @@ pub struct NudgeSeen {
 pub struct GateSeen {
     /// The member.
     pub member: usize,
-    /// Exactly which object.
+    /// The exact object.
     pub target: Target,
     /// Whether we hold it suspended.
     pub held: bool,
 }
 
-/// What a look is to tell.
+/// What a look must return.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking<'a> {
-    /// Whether everything is listed that the plan applied.
+    /// Whether to list everything that the plan applied.
     pub everything: bool,
-    /// Of what the plan no longer has, so many are listed at most.
+    /// The most objects to list of those that the plan no longer contains.
     pub most: usize,
-    /// Protected kinds that may go all the same.
+    /// Protected kinds that may be deleted nevertheless.
     pub confirmed: &'a [ProtectedKind],
-    /// Since when requests to reconcile count, by the numbers of the waves: members that were asked since then are not
-    /// listed one by one.
+    /// Since when requests to reconcile count, by wave number: members that were asked since then are not listed
+    /// individually.
     pub asked_since: &'a [Option<Timestamp>],
     /// The time.
     pub now: Timestamp,
@@ -152,9 +153,9 @@ pub struct Asking<'a> {
 /// Which requests to reconcile count for a wave.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Those since the wave began, if it has.
+    /// Requests since the wave began, if it has.
     pub since: Option<Timestamp>,
-    /// And not those of a time to come, which would count too long.
+    /// Requests with a future time do not count, because they would count too long.
     pub now: Timestamp,
 }
 
@@ -168,7 +169,7 @@ impl Asked {
 }
 
 impl Index {
-    /// What is known of a plan's objects, as far as that is asked for.
+    /// What is known of a plan's objects, as far as requested.
     pub fn look(&self, name: &PlanName, asking: &Asking<'_>) -> Look {
         let Some(plan) = self.plans.get(name) else { return Look::default() };
         let list = |id: &ObjectId| {
@@ -198,7 +199,8 @@ impl Index {
 }
 
 impl Index {
-    /// What another plan gates by now is that plan's to give back: both hold it in the name of this operator.
+    /// An object that another plan gates by now is left to that plan to release: both hold it in the name of this
+    /// operator.
     fn held(&self, name: &PlanName, plan: &Plan) -> Vec<GateSeen> {
         let gates_it = |place: &Place, id: &ObjectId| {
             place.plan != *name
@@ -252,7 +254,8 @@ fn owned_seen(id: &ObjectId, owned: &Owned, resource: ApiResource) -> OwnedSeen 
     }
 }
 
-/// What was refused before takes no place of others, and has its turn after all that were refused before it.
+/// Objects that were refused before take no place from others. Their turn comes after all that were refused before
+/// them.
 fn due_items(wave: &WaveSubscription, wave_counts: &WaveCounts) -> Vec<Due> {
     let refused_at = |number: usize| wave_counts.known(number).and_then(|known| known.refusal.as_ref()).map(|r| r.turn);
     let fresh = wave_counts.due.iter().copied().filter(|number| refused_at(*number).is_none()).take(BATCH);
@@ -301,8 +304,8 @@ fn gates<'a>(wave: &'a WaveSubscription, wave_counts: &'a WaveCounts) -> impl It
     })
 }
 
-/// Of those that were asked the same, the first; one stands for all that were asked already. Those of which that was
-/// refused before take no place of others.
+/// Of the members with the same last request, the first; a single one stands for all that were asked already. Members
+/// whose request was refused before take no place from others.
 fn nudges(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) -> Vec<NudgeSeen> {
     let is_fresh = |number: &usize| wave_counts.known(*number).is_some_and(|known| known.refusal.is_none());
     let fresh = wave_counts.asked.iter().flat_map(|(requested, numbers)| {

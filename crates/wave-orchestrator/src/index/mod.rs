@@ -1,10 +1,11 @@
-//! What is known of the objects that plans mention: not the objects, but what they mean to each plan.
+//! What is known of the objects that plans mention: not the objects, but their state for each plan.
 //!
-//! An event is turned into a verdict when it arrives, health checks included, and the verdict is counted. What a
-//! decision needs then lies ready: so many ready, these not, these to be applied. An event costs as much as the number
-//! of items that it concerns, and a look as much as the number of waves, however many objects there are.
+//! An event is turned into a verdict when it arrives, health checks included, and the verdict is counted. A decision
+//! then finds its input ready: how many are ready, which are not, which must be applied. The cost of an event is
+//! proportional to the number of items that it concerns, and the cost of a look to the number of waves, however many
+//! objects there are.
 //!
-//! Plain memory: no client, no task, no clock.
+//! Pure memory: no client, no task, no clock.
 
 mod item_state;
 mod look;
@@ -35,37 +36,37 @@ pub type PlanName = Arc<str>;
 /// What is known of the objects that plans mention.
 #[derive(Debug)]
 pub struct Index {
-    /// Our own name among the managers of an object's fields.
+    /// Our own name among the field managers of an object.
     operator: String,
     plans: HashMap<PlanName, Plan>,
     /// Which items an object concerns.
     by_object: HashMap<ObjectId, Vec<Place>>,
-    /// Which choices by labels an object of a kind may fall into.
+    /// Which selections by labels may contain objects of a kind.
     by_kind: HashMap<GroupKind, Vec<Place>>,
     /// Which plans take their manifests from an object.
     by_source: HashMap<ObjectId, Vec<PlanName>>,
     by_uid: HashMap<String, PlanName>,
-    /// For which plan an object was applied.
+    /// The plan for which an object was applied.
     owners: HashMap<ObjectId, PlanName>,
-    /// What this operator applied for plans that are not known (yet).
+    /// Objects that this operator applied for plans that are not known (yet).
     strays: HashMap<String, HashMap<ObjectId, Owned>>,
-    /// The watches that have reported everything there is.
+    /// The watches that have reported everything that exists.
     synced: HashSet<ScopeId>,
-    /// The watches that are to be opened anew, and are not yet: what they tell until then was not meant for everyone.
+    /// The watches that must be reopened, and are not yet: their reports until then were not meant for all plans.
     awaited: HashSet<ScopeId>,
-    /// What keeps watches from telling anything.
+    /// What prevents watches from reporting.
     troubles: HashMap<ScopeId, Unreachable>,
-    /// Of watches that are opened anew: what they told before, and have not told again yet.
+    /// For reopened watches: what they reported before, and have not reported again yet.
     unconfirmed: HashMap<ScopeId, HashSet<ObjectId>>,
     /// How many writes were refused so far.
     turns: u64,
 }
 
-/// Where an item is.
+/// The position of an item.
 #[derive(Clone, Debug, PartialEq)]
 struct Place {
     plan: PlanName,
-    /// The number of its group: of its wave, or of what else is held.
+    /// The number of its group: of its wave, or of the other held objects.
     wave: usize,
     item: usize,
 }
@@ -75,18 +76,18 @@ struct Plan {
     subscription: Arc<PlanSubscription>,
     /// One per group of items.
     counts_of_waves: Vec<WaveCounts>,
-    /// What this operator applied for the plan, as far as it is there.
+    /// Existing objects that this operator applied for the plan.
     owned: HashMap<ObjectId, Owned>,
-    /// What of that the plan no longer has.
+    /// Those that the plan no longer contains.
     orphans: BTreeSet<ObjectId>,
     counts: BTreeMap<GroupKind, i64>,
 }
 
-/// Plans to be looked at.
+/// Plans to reconcile.
 pub type Wake = Vec<PlanName>;
 
 impl Index {
-    /// An index that knows nothing yet, for an operator of this name.
+    /// An empty index, for an operator of this name.
     pub fn new(operator: &str) -> Self {
         Self {
             operator: operator.to_owned(),
@@ -105,12 +106,13 @@ impl Index {
         }
     }
 
-    /// A plan wants to hear of these from now on. What is known of those that it wanted before is kept.
+    /// Subscribes a plan to these items from now on. What is known of items that it had before is kept.
     ///
-    /// `written` names the waves that may have written before this process began; statuses from before are not believed.
+    /// `written` names the waves that may have written before this process began; their statuses from before are not
+    /// trusted.
     ///
-    /// Answers the watches that must be opened anew, because they told of an object when nobody listened. Until they are,
-    /// they count as watches that have told nothing.
+    /// Returns the watches that must be reopened, because they reported an object before the plan was subscribed to it.
+    /// Until then they count as watches that have reported nothing.
     pub fn subscribe(
         &mut self,
         name: &PlanName,
@@ -118,7 +120,7 @@ impl Index {
         written: &BTreeSet<String>,
         now: Timestamp,
     ) -> BTreeSet<ScopeId> {
-        // A plan of the same name that was made anew inherits nothing.
+        // A recreated plan of the same name inherits nothing.
         if self.plans.get(name).is_some_and(|old| old.subscription.uid != subscription.uid) {
             self.unsubscribe(name);
         }
@@ -164,7 +166,7 @@ impl Index {
                     && knowledge.is_unread()
                 {
                     match item.task {
-                        // What is applied is compared before it is written: nothing is lost by not knowing.
+                        // An object to apply is compared before it is written, so nothing is lost by not knowing it.
                         Task::Apply(_) => knowledge.told(),
                         _ => drop(again.insert(scope.clone())),
                     }
@@ -188,7 +190,7 @@ impl Index {
         again
     }
 
-    /// A plan is gone.
+    /// Removes a plan that is gone.
     pub fn unsubscribe(&mut self, name: &PlanName) {
         for id in self.unlink(name).into_iter().flat_map(|plan| plan.owned.into_keys()) {
             self.owners.remove(&id);
@@ -225,7 +227,7 @@ impl Index {
         Some(plan)
     }
 
-    /// An object is there, in this form.
+    /// An object exists, in this form.
     pub fn seen(&mut self, kind: &GroupKind, object: &Value, now: Timestamp) -> Wake {
         let id = id_of(kind, object);
         let mut wake = self.by_source.get(&id).cloned().unwrap_or_default();
@@ -246,15 +248,15 @@ impl Index {
         wake
     }
 
-    /// A watch tells of an object, which is then [seen](Self::seen).
+    /// A watch reports an object, which is then [seen](Self::seen).
     pub fn confirm(&mut self, scope: &ScopeId, id: &ObjectId) {
         if let Some(unconfirmed) = self.unconfirmed.get_mut(scope) {
             unconfirmed.remove(id);
         }
     }
 
-    /// An object is no longer there for this watch. It may still be there for others: one that lost our label is gone for
-    /// those that only tell of ours.
+    /// An object no longer exists for this watch. It may still exist for others: an object that lost our label is gone
+    /// for watches that only report ours.
     pub fn gone(&mut self, scope: &ScopeId, id: &ObjectId) -> Wake {
         self.confirm(scope, id);
         let mut wake = self.by_source.get(id).cloned().unwrap_or_default();
@@ -284,7 +286,7 @@ impl Index {
         wake
     }
 
-    /// A watch has reported everything there is: what it did not report does not exist.
+    /// A watch has reported everything that exists: what it did not report does not exist.
     pub fn synced(&mut self, scope: &ScopeId) -> Wake {
         if self.awaited.contains(scope) {
             return Wake::new();
@@ -296,7 +298,7 @@ impl Index {
             if !plan.subscription.scopes.contains(scope) {
                 continue;
             }
-            // Whether anything was missing or not: someone may wait for nothing but this.
+            // Whether anything was missing or not: a plan may wait only for this.
             note(&mut wake, name);
             for (wave, wave_counts) in plan.subscription.groups().zip(&mut plan.counts_of_waves) {
                 wave_counts.synced(&wave.items, scope);
@@ -305,8 +307,9 @@ impl Index {
         wake
     }
 
-    /// A watch is opened, or opened anew, and will tell of everything there is: what it told before and does not tell again
-    /// was gone in between. `resync`: nothing was missed, as far as anyone knows, and what is known counts until then.
+    /// A watch is opened or reopened and will report everything that exists: what it reported before and does not
+    /// report again disappeared in between. `resync`: nothing is known to have been missed, and what is known counts
+    /// until then.
     pub fn opened(&mut self, scope: &ScopeId, resync: bool) {
         let told = self.plans.values().flat_map(|plan| plan.told_by(scope)).cloned().collect();
         self.awaited.remove(scope);
@@ -316,12 +319,12 @@ impl Index {
         self.unconfirmed.insert(scope.clone(), told);
     }
 
-    /// Something that a watch told was not taken in: until it has told everything anew, something may be missing.
+    /// A report of a watch was lost: until everything has been reported again, something may be missing.
     pub fn missed(&mut self, scope: &ScopeId) {
         self.synced.remove(scope);
     }
 
-    /// Something keeps a watch from telling anything; or, with none, no longer.
+    /// A watch cannot report; with none, it can again.
     pub fn troubled(&mut self, scope: &ScopeId, trouble: Option<&Trouble>) -> Wake {
         let unreachable = trouble.map(|trouble| {
             let reason = match trouble.kind {
@@ -345,12 +348,12 @@ impl Index {
         wake
     }
 
-    /// What a plan is told of, if it is told of anything.
+    /// The current subscription of a plan, if it has one.
     pub fn subscription(&self, name: &PlanName) -> Option<Arc<PlanSubscription>> {
         self.plans.get(name).map(|plan| plan.subscription.clone())
     }
 
-    /// What keeps watches of a plan from telling everything there is, as sentences.
+    /// What prevents watches of a plan from reporting everything, as sentences.
     pub fn troubles(&self, name: &PlanName) -> Vec<String> {
         let scopes = self.plans.get(name).into_iter().flat_map(|plan| &plan.subscription.scopes);
         let unsynced = scopes.filter(|scope| !self.synced.contains(*scope));
@@ -359,12 +362,12 @@ impl Index {
         unknown.chain(troubles).collect()
     }
 
-    /// The plans that want to hear of anything.
+    /// The plans that are subscribed.
     pub fn plans(&self) -> impl Iterator<Item = &PlanName> {
         self.plans.keys()
     }
 
-    /// The plans that mention a kind which the cluster does not have (yet).
+    /// The plans that mention a kind that the cluster does not have (yet).
     pub fn plans_without_a_kind(&self) -> Wake {
         let lacks =
             |plan: &Plan| plan.subscription.waves.iter().flat_map(|wave| &wave.items).any(|item| item.scope.is_none());
@@ -376,7 +379,7 @@ impl Index {
         self.by_source.contains_key(id)
     }
 
-    /// A watch was closed for good: nobody wants to hear of it.
+    /// A watch was closed for good: no plan needs it.
     pub fn closed(&mut self, scope: &ScopeId) {
         self.synced.remove(scope);
         self.awaited.remove(scope);
@@ -390,12 +393,12 @@ impl Index {
         }
     }
 
-    /// Whether all these watches have reported everything there is.
+    /// Whether all these watches have reported everything that exists.
     pub fn is_synced<'a>(&self, mut scopes: impl Iterator<Item = &'a ScopeId>) -> bool {
         scopes.all(|scope| self.synced.contains(scope))
     }
 
-    /// An object was applied, and this is what the API server answered: the watch will tell the same, later.
+    /// An object was applied, and this is the API server's response: the watch will report the same later.
     pub fn applied(&mut self, kind: &GroupKind, object: &Value, changed: bool, now: Timestamp) -> Wake {
         let id = id_of(kind, object);
         let fence = Fence::after(None, object, now, opcore::readiness::SETTLE).filter(|_| changed);
@@ -431,28 +434,28 @@ impl Index {
         }
     }
 
-    /// Where in a plan the object of a refusal is.
+    /// The positions of a refused object in a plan.
     fn places<'a>(&'a self, name: &'a PlanName, refusal: &Refusal) -> impl Iterator<Item = &'a Place> {
         let places = self.by_object.get(&refusal.object).into_iter().flatten();
         places.filter(move |place| place.plan == *name)
     }
 
-    /// Which value of the chart grants the right to write an object of a plan, as a sentence. None: it is no object of the
-    /// plan's waves, and the chart grants what it takes by itself.
+    /// The chart value that grants the right to write an object of a plan, as a sentence. None: the object is not in
+    /// the plan's waves, and the chart grants the required rights itself.
     pub fn remedy(&self, name: &PlanName, refusal: &Refusal) -> Option<String> {
         let plan = self.plans.get(name)?;
         let mut items = self.places(name, refusal).filter_map(|place| plan.subscription.item(place));
         let value = match items.next().map(|item| &item.task) {
             Some(Task::Observe(_)) => "rbac.nudge",
             Some(Task::Apply(_) | Task::Check(_)) => "rbac.apply",
-            // It is pruned, or taken down.
+            // The object is pruned, or deleted in a teardown.
             None if plan.owned.contains_key(&refusal.object) => "rbac.apply",
             None => return None,
         };
         Some(format!("The value {value} of the chart grants rights."))
     }
 
-    /// Verdicts that time alone changes are made anew.
+    /// Recomputes the verdicts that change with time alone.
     pub fn recheck(&mut self, name: &PlanName, now: Timestamp) {
         let Some(plan) = self.plans.get_mut(name) else { return };
         for (wave, wave_counts) in plan.subscription.groups().zip(&mut plan.counts_of_waves) {
@@ -460,14 +463,14 @@ impl Index {
         }
     }
 
-    /// Whether this object, which carries the label of a plan, was applied by this operator: a copy that a person made
-    /// of one of ours has our labels, and is not ours.
+    /// Whether this operator applied this object, which carries the label of a plan: a copy of one of ours that a
+    /// person made has our labels, and is not ours.
     fn is_our_work(&self, object: &Value) -> bool {
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
         entries.into_iter().flatten().any(|entry| entry["manager"] == *self.operator && entry["operation"] == "Apply")
     }
 
-    /// An object is not, or no longer, of a plan's making.
+    /// An object was not, or is no longer, applied for a plan.
     fn disown(&mut self, id: &ObjectId, wake: &mut Wake) {
         if let Some(name) = self.owners.remove(id) {
             if let Some(plan) = self.plans.get_mut(&name) {
@@ -477,12 +480,12 @@ impl Index {
         }
     }
 
-    /// Keeps track of what was applied for which plan.
+    /// Records which objects were applied for which plan.
     fn track(&mut self, id: &ObjectId, object: &Value, wake: &mut Wake) {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let label =
             |key: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str);
-        // What is kept beside the waves belongs to none.
+        // Objects that are kept in addition to the waves belong to none.
         let uid = label(OWNER_LABEL).filter(|_| label(WAVE_LABEL).is_some() && self.is_our_work(object));
         let uid = uid.map(str::to_owned);
         let plan = uid.as_ref().and_then(|uid| self.by_uid.get(uid)).cloned();
@@ -500,7 +503,7 @@ impl Index {
             return;
         }
         let Some(name) = plan else {
-            // It may have been ours before someone took the labels off.
+            // The object may have been ours before someone removed the labels.
             self.disown(id, wake);
             return;
         };
@@ -533,7 +536,7 @@ impl Plan {
         self.orphans = self.owned.keys().filter(|id| !self.subscription.applies(id)).cloned().collect();
     }
 
-    /// The objects that are believed to be there because this watch told so.
+    /// The objects that exist according to this watch.
     fn told_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
         let items = self.subscription.groups().zip(&self.counts_of_waves).flat_map(|(wave, wave_counts)| {
             let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
@@ -543,7 +546,7 @@ impl Plan {
         items.flat_map(|(item, known)| known.objects(item)).chain(self.owned.keys().filter(is_of_kind))
     }
 
-    /// Answers what was known of it before.
+    /// Returns what was known of it before.
     fn own(&mut self, id: ObjectId, owned: Owned) -> Option<Owned> {
         let kind = id.kind.clone();
         let before = self.owned.insert(id, owned);
@@ -569,7 +572,7 @@ fn note(wake: &mut Wake, plan: &PlanName) {
     }
 }
 
-/// What an item is known by from one spec to the next.
+/// What identifies an item from one spec to the next.
 fn key_of(wave: &str, item: &crate::subscription::Item) -> String {
     let task = match &item.task {
         Task::Observe(_) => "observe".to_owned(),

@@ -1,4 +1,4 @@
-//! The index, told by hand what watches would tell it.
+//! The index, with watch reports that the test supplies.
 
 mod gates;
 mod jobs;
@@ -28,7 +28,7 @@ const PLAN: &str = "
       dependsOn: [{ wave: maps }]
       members: [{ ref: { apiVersion: example.io/v1, kind: Widget, namespace: shop, name: w } }]";
 
-/// A wave that asks all Widgets of a team.
+/// A wave that checks all Widgets of a team.
 const CHOICE: &str = "
     - name: team
       healthChecks:
@@ -66,7 +66,7 @@ impl Desk {
         self.served.insert((api_version.to_owned(), kind.to_owned()), served);
     }
 
-    /// A plan of these waves wants to hear of its objects. Answers the watches that must report anew.
+    /// Subscribes a plan of these waves to its objects. Returns the watches that must report again.
     fn subscribe(&mut self, name: &str, waves: &str) -> BTreeSet<ScopeId> {
         let subscription = self.subscription(name, waves);
         self.index.subscribe(&name.into(), Arc::new(subscription), &self.written, self.now)
@@ -83,13 +83,13 @@ impl Desk {
         desk
     }
 
-    /// All watches of a plan report that this was all.
+    /// All watches of a plan report that this was everything.
     fn sync(&mut self, name: &str) -> Wake {
         let scopes = self.index.plans[name].subscription.scopes.clone();
         scopes.iter().flat_map(|scope| self.index.synced(scope)).collect()
     }
 
-    /// The watches of all plans that are on the object's kind; that on what this operator applied is always among them.
+    /// The watches of all plans on the object's kind, always including the one on what this operator applied.
     fn scopes(&self, object: &Value) -> BTreeSet<ScopeId> {
         let all = self.index.plans.values().flat_map(|plan| &plan.subscription.scopes);
         let GroupKind { group, kind } = kind_of(object);
@@ -98,7 +98,7 @@ impl Desk {
         all.filter(|scope| scope.is_on(&kind_of(object))).cloned().chain([ours]).collect()
     }
 
-    /// Every watch on its kind tells of an object.
+    /// Every watch on its kind reports an object.
     fn see(&mut self, object: &Value) -> Wake {
         for scope in self.scopes(object) {
             self.index.confirm(&scope, &id_of(&kind_of(object), object));
@@ -106,7 +106,7 @@ impl Desk {
         self.index.seen(&kind_of(object), object, self.now)
     }
 
-    /// Every watch on its kind tells that an object is gone.
+    /// Every watch on its kind reports that an object is gone.
     fn lose(&mut self, object: &Value) -> Wake {
         let mut wake = Wake::new();
         for scope in self.scopes(object) {
@@ -129,18 +129,18 @@ impl Desk {
         self.index.look(&"p".into(), &self.asking())
     }
 
-    /// Everything, as if no wave had begun.
+    /// A request for everything, as if no wave had begun.
     fn asking(&self) -> Asking<'static> {
         Asking { everything: true, most: 10, confirmed: &[], asked_since: &[], now: self.now }
     }
 
-    /// Of a wave: how many items, how many of them unread, ready, failed, and to be applied.
+    /// For a wave: the numbers of items, unread, ready, failed, and to be applied.
     fn counts(&self, wave: usize) -> [usize; 5] {
         let look = &self.look().waves[wave];
         [look.total, look.unread, look.ready, look.failed, look.due.len()]
     }
 
-    /// Of a wave: why the first that is not ready is not.
+    /// For a wave: why the first item that is not ready is not.
     fn reason(&self, wave: usize) -> String {
         self.look().waves[wave].not_ready.first().map_or(String::new(), |lack| lack.reason.clone())
     }
@@ -343,7 +343,7 @@ fn a_plan_that_was_made_anew_inherits_nothing_from_the_one_before() {
     for object in [map("p", "a", "rain"), map("p", "old", "rain"), widget("w", "True")] {
         desk.see(&object);
     }
-    // That the plan was gone in between nobody told.
+    // No watch reported that the plan was gone in between.
     let mut subscription = desk.subscription("p", PLAN);
     subscription.uid = "uid-of-the-next".to_owned();
     let again = desk.index.subscribe(&"p".into(), Arc::new(subscription), &BTreeSet::new(), desk.now);
@@ -428,7 +428,7 @@ const APPLIED_WIDGET: &str = "
     - name: maps
       members: [{ manifests: { namespace: shop, inline: '{ apiVersion: example.io/v1, kind: Widget, metadata: { name: w }, data: { text: rain } }' } }]";
 
-/// The same Widget as its controller last described it, without saying which generation it saw.
+/// The same Widget as its controller last described it, without the generation that it observed.
 fn applied_widget() -> Value {
     let mut widget = map("p", "w", "rain");
     (widget["apiVersion"], widget["kind"]) = (json!("example.io/v1"), json!("Widget"));
@@ -631,7 +631,7 @@ fn what_may_not_go_is_told_apart_from_what_may_and_hides_nothing_of_it() {
     assert_eq!(told(&[PersistentVolumeClaim]), ("old x".to_owned(), 4, String::new(), 0));
 }
 
-/// A wave that applies a Job, one that waits for it, and one that asks it in CEL.
+/// A wave that applies a Job, one that waits for it, and one that checks it with CEL.
 const JOBS: &str = "
     - name: maps
       members: [{ manifests: { namespace: shop, inline: '{ apiVersion: batch/v1, kind: Job, metadata: { name: j }, data: { text: rain } }' } }]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::item_state::{Known, Refused, Unreachable};
 use crate::subscription::{Item, ObjectId, ScopeId, Subject};
 
-/// Whether an event changed anything worth a look.
+/// Whether an event changed anything that requires a new decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tallied {
     Changed,
@@ -20,28 +20,28 @@ pub(super) enum Tallied {
 #[derive(Debug, Default)]
 pub(super) struct WaveCounts {
     known: Vec<Known>,
-    /// Items that nobody has looked at yet.
+    /// Items that were not read yet.
     pub(super) unread: BTreeSet<usize>,
-    /// Those of them that nobody can look at now.
+    /// Those of them that cannot be read now.
     pub(super) unreachable: BTreeSet<usize>,
     /// Items that are not ready, in the order in which they start.
     pub(super) unready: BTreeSet<usize>,
     pub(super) failed: BTreeSet<usize>,
     /// Jobs that were complete in this rollout.
     pub(super) completed: BTreeSet<usize>,
-    /// Items that are to be applied.
+    /// Items that must be applied.
     pub(super) due: BTreeSet<usize>,
-    /// Those of them that were refused, whose turn was longest ago first.
+    /// Those of them that were refused, ordered by turn, the longest ago first.
     pub(super) refused: BTreeSet<(u64, usize)>,
-    /// Items whose verdict time alone changes.
+    /// Items whose verdict changes with time alone.
     pub(super) rechecks: BTreeSet<(Timestamp, usize)>,
     /// Items that are suspended until the wave starts.
     pub(super) gates: Vec<usize>,
-    /// Items that are asked to reconcile, by what they were last asked.
+    /// Items to ask to reconcile, by their last request.
     pub(super) asked: BTreeMap<Option<String>, BTreeSet<usize>>,
-    /// Those of them of which that was refused, whose turn was longest ago first.
+    /// Those of them whose request was refused, ordered by turn, the longest ago first.
     pub(super) refused_nudges: BTreeSet<(u64, usize)>,
-    /// Those of them that have yet to answer, and are not ready for no other reason.
+    /// Those of them that have yet to answer, and are not ready only because of that.
     pub(super) unanswered: BTreeSet<usize>,
 }
 
@@ -55,7 +55,7 @@ impl WaveCounts {
         }
     }
 
-    /// Counts those anew that depend on others, once all are there.
+    /// Recounts the items that depend on others, once all are known.
     pub(super) fn count_twins(&mut self, items: &[Item]) {
         for (number, item) in items.iter().enumerate().filter(|(_, item)| !item.twins.is_empty()) {
             self.count(number, item);
@@ -99,7 +99,7 @@ impl WaveCounts {
         }
     }
 
-    /// What was looked at already stays as it was: it costs nothing.
+    /// Items that were read already keep their state, so this costs nothing.
     pub(super) fn troubled(&mut self, items: &[Item], scope: &ScopeId, unreachable: Option<&Unreachable>) {
         for number in self.unread.clone() {
             if items.get(number).is_some_and(|item| item.scope.as_ref() == Some(scope)) {
@@ -111,7 +111,7 @@ impl WaveCounts {
         }
     }
 
-    /// The status that `object` had when it was written is not believed.
+    /// The status that `object` had when it was written is not trusted.
     pub(super) fn fence(&mut self, number: usize, object: &Value, fence: Fence) {
         if let Some(known) = self.known.get_mut(number).filter(|known| !known.knows_newer(object)) {
             known.fence(fence);
@@ -178,7 +178,7 @@ impl WaveCounts {
         let Some(known) = self.known.get(number) else { return };
         set(&mut self.unread, number, known.is_unread());
         set(&mut self.unreachable, number, known.is_unread() && known.unreachable.is_some());
-        // What is still to be applied says nothing of what it will be.
+        // While an object is still to be applied, its state says nothing about the desired one.
         let early = item.twins.iter().any(|twin| self.due.contains(twin));
         set(&mut self.unready, number, early || !known.is_ready(item));
         set(&mut self.failed, number, !early && known.standing.is_failed() && known.is_current(item));
@@ -191,7 +191,7 @@ impl WaveCounts {
             self.refused.insert((refused.turn, number));
         }
         set(&mut self.unanswered, number, item.is_nudge() && known.has_yet_to_answer());
-        // Of an object that is not there nothing can be asked.
+        // An object that does not exist cannot be asked to reconcile.
         if item.is_nudge() && known.uid.is_some() {
             self.asked.entry(known.requested.clone()).or_default().insert(number);
             if let Some(refused) = &known.refusal {

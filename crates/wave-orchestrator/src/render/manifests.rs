@@ -1,4 +1,4 @@
-//! YAML in, objects out, and words for what is wrong with it.
+//! Parses YAML into objects, with messages for what is wrong with it.
 
 use kube::core::DynamicObject;
 use serde::Deserialize;
@@ -11,31 +11,31 @@ use super::Stage;
 pub struct Manifest {
     /// The object, with `apiVersion`, `kind` and a name.
     pub object: DynamicObject,
-    /// When, inside its wave, it is applied.
+    /// The stage of its wave in which it is applied.
     pub stage: Stage,
 }
 
-/// What is wrong with a manifest, and where.
+/// An error in a manifest, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The line, counted from one.
     pub line: usize,
-    /// A clause that names the fault and the remedy.
+    /// A clause that names the error and the remedy.
     pub message: String,
 }
 
-/// Reads manifests: any number of documents, lists taken apart.
+/// Parses manifests: any number of documents; lists are split into their items.
 ///
 /// # Errors
 ///
-/// The first fault, with its line. A manifest with a fault is not used at all: half of it would be a guess.
+/// The first error, with its line. A manifest with an error is not used at all: using half of it would be a guess.
 pub fn parse(text: &str) -> Result<Vec<Manifest>, Problem> {
     let starts = document_lines(text);
     let mut manifests = Vec::new();
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let start = starts.get(number).copied().unwrap_or(1);
         let value = Value::deserialize(document).map_err(|error| Problem {
-            // The parser finds at the end of the text what is missing before it.
+            // If something is missing, the parser reports it at the end of the text.
             line: error.location().map_or(start, |place| place.line().min(text.lines().count().max(1))),
             message: syntax(&error.to_string()),
         })?;
@@ -75,7 +75,7 @@ fn read(value: &Value, line: usize, manifests: &mut Vec<Manifest>) -> Result<(),
     Ok(())
 }
 
-/// The lines on which the documents begin.
+/// The lines at which the documents begin.
 fn document_lines(text: &str) -> Vec<usize> {
     let lines: Vec<&str> = text.lines().collect();
     let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
@@ -83,7 +83,7 @@ fn document_lines(text: &str) -> Vec<usize> {
     let mut begin = 0;
     for (number, line) in lines.iter().enumerate() {
         if line.starts_with("---") {
-            // A separator before any content begins the first document; it does not end one.
+            // A separator before any content begins the first document and does not end one.
             if lines[begin..number].iter().any(is_content) || begin > 0 {
                 starts.push(begin + 1);
             }
@@ -94,7 +94,7 @@ fn document_lines(text: &str) -> Vec<usize> {
     starts
 }
 
-/// The parser's words without the place, which is told apart.
+/// The parser's message without the position, which is reported separately.
 fn syntax(words: &str) -> String {
     let words = words.split(" at line ").next().unwrap_or(words);
     format!("this is not YAML: {words}")

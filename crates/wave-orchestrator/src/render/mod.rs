@@ -1,4 +1,4 @@
-//! From a plan and its sources to what is to be applied, watched and asked. Pure.
+//! From a plan and its sources to what must be applied, watched and probed. Pure.
 
 mod manifests;
 mod order;

@@ -1,27 +1,28 @@
-//! The order inside a wave: what others need comes first; deletes go the other way.
+//! The order inside a wave: objects that others need come first; deletes run in the reverse order.
 
-/// When, inside a wave, an object is applied.
+/// The stage of a wave in which an object is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// What a hook does before everything else.
+    /// Objects of a hook that runs before everything else.
     Before,
-    /// Namespaces, kinds and cluster roles: everything else needs them.
+    /// Namespaces, CRDs and cluster roles: everything else needs them.
     Definitions,
-    /// Classes that others name.
+    /// Classes that other objects refer to.
     Classes,
-    /// Objects of kinds that are not Kubernetes' own.
+    /// Objects of kinds that are not built into Kubernetes.
     CustomResources,
-    /// The rest.
+    /// Everything else.
     #[default]
     Rest,
-    /// What the API server asks before it accepts others: last, or it would ask what does not run yet.
+    /// What the API server calls before it accepts other objects: last, or it would call something that does not run
+    /// yet.
     Webhooks,
-    /// What a hook does when everything else is ready.
+    /// Objects of a hook that runs when everything else is ready.
     After,
 }
 
 impl Stage {
-    /// When an object of this kind is applied.
+    /// The stage in which an object of this kind is applied.
     pub fn of(group: &str, kind: &str) -> Self {
         match (group, kind) {
             ("", "Namespace")
@@ -36,8 +37,8 @@ impl Stage {
         }
     }
 
-    /// Whether the stages after this one wait until everything in it is ready. Custom resources are not waited for: what
-    /// makes them ready may be in the rest.
+    /// Whether later stages wait until everything in this stage is ready. Custom resources are not waited for: what
+    /// makes them ready may be among the remaining objects.
     pub fn is_awaited(self) -> bool {
         self <= Self::Classes
     }
@@ -48,7 +49,7 @@ impl Stage {
     }
 }
 
-/// Kubernetes' own groups have no dot, or end with `.k8s.io`.
+/// Groups built into Kubernetes have no dot, or end with `.k8s.io`.
 fn is_builtin(group: &str) -> bool {
     !group.contains('.') || group.ends_with(".k8s.io")
 }

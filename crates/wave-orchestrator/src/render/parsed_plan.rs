@@ -1,4 +1,4 @@
-//! A plan taken apart into items, before anyone asked the API server which kinds it has.
+//! A plan parsed into items, before the API server is asked which kinds it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,70 +18,70 @@ use crate::expression::Expression;
 /// A Job's name is a label of its pods.
 const LONGEST_JOB_NAME: usize = 63;
 
-/// What a ConfigMap holds; none: there is none.
+/// The contents of a ConfigMap; none if it does not exist.
 pub type Source = Option<Arc<BTreeMap<String, String>>>;
 
-/// What the ConfigMaps that a plan names hold, by namespace and name.
+/// The contents of the ConfigMaps that a plan names, by namespace and name.
 pub type Sources = BTreeMap<(String, String), Source>;
 
-/// A plan taken apart.
+/// A parsed plan.
 #[derive(Debug, Default)]
 pub struct ParsedPlan {
     /// One per wave of the spec, in its order.
     pub waves: Vec<ParsedWave>,
-    /// The kinds that it mentions, as it writes them: `apiVersion` and `kind`.
+    /// The kinds that it mentions, as written: `apiVersion` and `kind`.
     pub kinds: BTreeSet<(String, String)>,
-    /// A digest of the spec and of what its sources hold.
+    /// A digest of the spec and of the contents of its sources.
     pub revision: String,
 }
 
-/// A wave taken apart.
+/// A parsed wave.
 #[derive(Debug, Default)]
 pub struct ParsedWave {
     /// Its name.
     pub name: String,
-    /// In the order in which they start.
+    /// The items in the order in which they start.
     pub items: Vec<ParsedItem>,
-    /// The endpoints to ask.
+    /// The endpoints to probe.
     pub probes: Vec<Probe>,
-    /// Why it cannot be carried out, if it cannot.
+    /// Why the wave cannot be carried out, if so.
     pub problem: Option<String>,
-    /// Its manifests, where they are to be kept for a time when they are needed again.
+    /// Its manifests, if they must be kept for a rollback.
     pub to_keep: Option<Arc<String>>,
 }
 
-/// One object, or one choice of objects, that must be ready.
+/// One object, or a selection of objects, that must be ready.
 #[derive(Clone, Debug)]
 pub struct ParsedItem {
     /// The member it is from; health checks come after all members.
     pub member: usize,
-    /// When, inside its member or its wave, it starts.
+    /// The stage of its member or its wave in which it starts.
     pub stage: Stage,
     /// Its kind.
     pub api_version: String,
     /// Its kind.
     pub kind: String,
-    /// Which object, or objects.
+    /// The object or objects.
     pub subject: ParsedSubject,
     /// What is done with it.
     pub task: ParsedTask,
-    /// Whether a health check of the same wave says what readiness means for it: its own word does not count.
+    /// Whether a health check of the same wave defines its readiness: its own status does not count then.
     pub checked: bool,
 }
 
-/// Which object, or objects.
+/// The object or objects of an item.
 #[derive(Clone, Debug)]
 pub enum ParsedSubject {
-    /// One, by its name.
+    /// One object, by name.
     Named {
-        /// As written; a kind without namespaces has none.
+        /// As written; none for a cluster-scoped kind.
         namespace: Option<String>,
         /// Its name.
         name: String,
     },
-    /// All with certain labels.
+    /// All objects with certain labels.
     Selected {
-        /// None: in all namespaces.
+        /// None: all namespaces.
         namespace: Option<String>,
         /// The labels.
         selector: LabelSelector,
@@ -91,15 +91,15 @@ pub enum ParsedSubject {
 /// What is done with an item.
 #[derive(Clone, Debug)]
 pub enum ParsedTask {
-    /// Someone else makes it.
+    /// Someone else creates it.
     Observe(Mode),
     /// It is applied.
     Apply(Box<DynamicObject>),
-    /// It is asked in CEL.
+    /// It is checked with CEL.
     Check(Arc<Check>),
 }
 
-/// What readiness means for an object that does not say so itself.
+/// The definition of readiness for an object whose own status does not show it.
 #[derive(Debug)]
 pub struct Check {
     /// Ready when true.
@@ -108,16 +108,16 @@ pub struct Check {
     pub failed: Option<Expression>,
 }
 
-/// Takes a plan apart.
+/// Parses a plan.
 ///
 /// # Guarantees
 ///
-/// Total: a wave that cannot be carried out says why, and the others are as they would be without it.
+/// Total: a wave that cannot be carried out has a problem, and the others are not affected.
 pub fn parsed(spec: &WavePlanSpec, sources: &Sources) -> ParsedPlan {
     parse_with(spec, sources, &BTreeMap::new())
 }
 
-/// Takes a plan apart in which some waves have other manifests than the spec says: those by their names.
+/// Parses a plan in which the named waves have other manifests than those in the spec.
 pub fn parse_with(spec: &WavePlanSpec, sources: &Sources, instead: &BTreeMap<String, Arc<String>>) -> ParsedPlan {
     let revision = revision(spec, sources);
     let one = |wave: &Wave| wave_of(wave, sources, &revision, instead.get(&wave.name).map(|text| text.as_str()));
@@ -149,7 +149,7 @@ fn wave_of(wave: &Wave, sources: &Sources, revision: &str, instead: Option<&str>
     parsed
 }
 
-/// The wave with other manifests; what others make stays.
+/// The wave with other manifests; objects that others create are unchanged.
 fn with_manifests(wave: &Wave, text: &str) -> Wave {
     let manifests = Manifests { inline: Some(text.to_owned()), ..Manifests::default() };
     let kept = Member { name: Some("kept".to_owned()), manifests: Some(manifests), ..Member::default() };
@@ -158,7 +158,7 @@ fn with_manifests(wave: &Wave, text: &str) -> Wave {
 }
 
 fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<ParsedItem>, String> {
-    // Hooks are like members before the first and after the last.
+    // Hooks are treated like members before the first and after the last.
     let (first, checked, last) = (1, wave.members.len() + 1, wave.members.len() + 2);
     let checks = wave.health_checks.iter().enumerate().map(|(n, check)| check_of(n, checked, check));
     let mut checks = checks.collect::<Result<Vec<_>, _>>()?;
@@ -193,12 +193,12 @@ fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<ParsedIte
             _ => return Err(format!("{place} needs either ref or manifests")),
         }
     }
-    // Who says in CEL what readiness means overrules what the object itself would say. What is asked of Flux, or
-    // applied, is still asked and applied.
+    // A health check with CEL overrides the object's own readiness. An object to be asked to reconcile or to be applied
+    // still is.
     for item in &mut items {
         item.checked = checks.iter().any(|check| names_the_same(item, check));
     }
-    // What is checked of a hook is checked when the hook has its turn.
+    // Health checks of a hook are evaluated in the hook's stage.
     for check in &mut checks {
         if let Some(hook) = items.iter().find(|item| item.stage.is_hook() && names_the_same(item, check)) {
             (check.stage, check.member) = (hook.stage, hook.member);
@@ -252,7 +252,7 @@ fn applied(
     Ok(items)
 }
 
-/// A Job that is through does not run again: each rollout makes one of its own.
+/// A finished Job does not run again: each rollout creates one of its own.
 fn run_anew(item: &mut ParsedItem, revision: &str) -> Result<(), String> {
     let (ParsedTask::Apply(object), ParsedSubject::Named { name, .. }) = (&mut item.task, &mut item.subject) else {
         return Ok(());
@@ -272,7 +272,7 @@ fn run_anew(item: &mut ParsedItem, revision: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The texts of a member, each with words for where it is from.
+/// The texts of a member, each with a description of its origin.
 fn texts(manifests: &Manifests, sources: &Sources) -> Result<Vec<(String, String)>, String> {
     match (&manifests.inline, &manifests.config_map_ref) {
         (Some(inline), None) => Ok(vec![("inline".to_owned(), inline.clone())]),
@@ -334,11 +334,11 @@ fn names_the_same(one: &ParsedItem, other: &ParsedItem) -> bool {
     }
 }
 
-/// A digest of the spec and of what its sources hold.
+/// A digest of the spec and of the contents of its sources.
 pub fn revision(spec: &WavePlanSpec, sources: &Sources) -> String {
     let timeouts: Vec<String> = spec.waves.iter().map(|wave| spec.timeout_of(wave).to_string()).collect();
     let sources: Vec<_> = sources.iter().map(|(name, source)| (name, source.as_deref())).collect();
-    // Neither has a part that is no JSON.
+    // Both can always be represented as JSON.
     let text = serde_json::to_vec(&(&spec.waves, timeouts, sources)).unwrap_or_default();
     digest::short(&digest::of_bytes(&text), 12)
 }

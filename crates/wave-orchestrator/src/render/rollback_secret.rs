@@ -1,4 +1,4 @@
-//! What a wave consisted of when it was last ready, kept for `onFailure: Rollback`. Manifests may hold anything, so that
+//! The contents of a wave when it was last ready, kept for `onFailure: Rollback`. Manifests may contain anything, so
 //! they are kept in a Secret.
 
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use opcore::ownership::owner_reference;
 use super::{ParsedItem, ParsedTask};
 use crate::api::v1alpha1::WavePlan;
 
-/// A Secret has no room for more.
+/// The limit, because a Secret cannot hold more.
 pub(super) const KEPT_AT_MOST: usize = 900_000;
-/// Where in the Secret the manifests are.
+/// The key of the manifests in the Secret.
 const KEY: &str = "manifests";
 
 /// The manifests of a wave as one text. JSON is YAML.
 pub(super) fn kept_text(items: &[ParsedItem]) -> String {
-    // What a hook did is not done again.
+    // The work of a hook is not repeated.
     let objects = items.iter().filter(|item| !item.stage.is_hook()).filter_map(|item| match &item.task {
         ParsedTask::Apply(object) => serde_json::to_string(object).ok(),
         _ => None,
@@ -27,7 +27,7 @@ pub(super) fn kept_text(items: &[ParsedItem]) -> String {
     objects.collect::<Vec<_>>().join("\n---\n")
 }
 
-/// The name of the Secret in which the manifests of a wave are kept.
+/// The name of the Secret that keeps the manifests of a wave.
 pub fn kept_name(plan: &WavePlan, wave: &str) -> String {
     format!("{wave}.{}", plan.uid().unwrap_or_default())
 }
@@ -37,7 +37,7 @@ pub fn kept_in(secret: &Secret) -> Option<String> {
     String::from_utf8(secret.data.as_ref()?.get(KEY)?.0.clone()).ok()
 }
 
-/// The Secret in which the manifests of a wave are kept. It goes with the plan.
+/// The Secret that keeps the manifests of a wave. It is deleted with the plan.
 pub fn kept_secret(plan: &WavePlan, namespace: &str, wave: &str, text: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {

@@ -13,26 +13,26 @@ use crate::lock;
 use crate::queue::Key;
 use crate::watch::{Change, FIRST_DELAY, Pace, supervise};
 
-/// After this many failures in a row a scope is said to be in trouble, some three seconds after the first: most pass by
-/// themselves, and an API server that has just started forbids for a moment what it allows.
+/// A scope is reported to be in trouble after this many failures in a row, some three seconds after the first: most
+/// failures pass by themselves, and an API server that has just started briefly forbids what it would allow.
 const TELLING: u32 = 5;
 
 /// Why a generation ends.
 enum Ended {
     /// There is a newer one.
     Replaced,
-    /// It is time to tell everything anew.
+    /// It is time to report everything again.
     Due,
-    /// Something was missed.
+    /// A change was missed.
     InDoubt,
 }
 
-/// What came of telling.
+/// The result of a report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// Whoever listens knows it.
+    /// The listener handled it.
     Well,
-    /// Whoever listens knows all there is.
+    /// The listener knows everything that exists.
     Synced,
     /// The listener panicked.
     Missed,
@@ -69,7 +69,7 @@ struct Generation<'a> {
     shared: &'a Shared,
     watched: &'a Watched,
     number: u64,
-    /// In a row.
+    /// The number of failures in a row.
     failures: u32,
 }
 
@@ -81,20 +81,20 @@ impl Generation<'_> {
         }
         let mut events = shared.source.events(&watched.scope);
         let mut resync = watched.resync.subscribe();
-        // When everything was last told; and, once something was missed, when it is told anew.
+        // The time of the last complete report and, once something was missed, the time to report everything again.
         let (mut synced, mut missed): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             let wanted = *resync.borrow_and_update();
             let jittered = wanted.map(|wanted| shared.jittered(wanted, &watched.scope, generation));
             let due = missed.or_else(|| synced?.checked_add(jittered?));
             tokio::select! {
-                // First what is there: a timer that is due anyway can wait for it, and a test can tell what comes first.
+                // The watch first: a timer that is due anyway can wait, and a test can rely on the order.
                 biased;
                 event = events.next() => {
                     let told = match event {
                         Some(Ok(event)) => self.tell(event, missed.is_some()),
                         Some(Err(error)) => self.failed(error),
-                        // It does not end; if it ever did, another would begin.
+                        // The stream does not end; if it ever did, another would be opened.
                         None => {
                             pause(pace).await;
                             return Ended::InDoubt;
@@ -127,7 +127,8 @@ impl Generation<'_> {
         }
     }
 
-    /// Tells what follows from an event; while in doubt, not that this was all. None: there is a newer generation.
+    /// Reports what follows from an event. While in doubt, it does not report `Synced`. None: there is a newer
+    /// generation.
     fn tell(&mut self, event: Event<DynamicObject>, in_doubt: bool) -> Option<Told> {
         self.failures = 0;
         self.trouble(None)?;
@@ -172,8 +173,8 @@ impl Generation<'_> {
         Some(Told::Well)
     }
 
-    /// Remembers what keeps the scope from being watched, and tells it when it is another thing than before. None: there is
-    /// a newer generation.
+    /// Records what prevents the scope from being watched, and reports it if it differs from before. None: there is a
+    /// newer generation.
     fn trouble(&self, trouble: Option<&Trouble>) -> Option<()> {
         self.watched.gate.pass(self.number, || {
             let before = std::mem::replace(&mut *lock(&self.watched.trouble), trouble.cloned());
@@ -185,7 +186,7 @@ impl Generation<'_> {
 }
 
 impl Watched {
-    /// The kind, as people type it after `kubectl get`.
+    /// The kind, as users type it after `kubectl get`.
     fn words(&self) -> String {
         match self.scope.group.as_str() {
             "" => self.scope.plural.clone(),

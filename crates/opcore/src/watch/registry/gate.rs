@@ -1,15 +1,15 @@
-//! Which generation of a watch may tell something.
+//! Which generation of a watch may report something.
 
 use std::sync::Mutex;
 
 use crate::lock;
 
-/// The newest generation, and with it who may pass.
+/// Holds the newest generation, and admits only its reports.
 ///
 /// # Guarantees
 ///
-/// Nothing of an older generation passes once a newer one has begun, and nothing at all once the gate is closed; what passes,
-/// passes one after another.
+/// Nothing of an older generation passes once a newer one has begun, and nothing passes once the gate is closed.
+/// Reports pass one after another.
 #[derive(Debug, Default)]
 pub(super) struct Gate(Mutex<State>);
 
@@ -32,14 +32,14 @@ impl Gate {
         (!state.is_closed).then_some(state.generation)
     }
 
-    /// A generation begins: `first` is what it does before anything of it passes.
+    /// Starts a generation. `first` runs before anything of it passes.
     pub(super) fn renew<T>(&self, first: impl FnOnce() -> T) -> T {
         let mut state = lock(&self.0);
         state.generation += 1;
         first()
     }
 
-    /// Another generation follows this one, unless one has already, or it is closed: then none.
+    /// Starts a generation after this one, unless another has started already or the gate is closed: then none.
     pub(super) fn follow<T>(&self, mine: u64, first: impl FnOnce() -> T) -> Option<T> {
         let mut state = lock(&self.0);
         state.is_open_to(mine).then(|| {
@@ -48,13 +48,13 @@ impl Gate {
         })
     }
 
-    /// Does what this generation wants to. None: it is not the newest, or it is closed.
+    /// Runs a function for this generation. None: it is not the newest, or the gate is closed.
     pub(super) fn pass<T>(&self, mine: u64, what: impl FnOnce() -> T) -> Option<T> {
         let state = lock(&self.0);
         state.is_open_to(mine).then(what)
     }
 
-    /// Nothing passes any more; `last` is what comes after all that did.
+    /// Closes the gate: nothing passes any more. `last` runs after everything that passed.
     pub(super) fn close<T>(&self, last: impl FnOnce() -> T) -> T {
         let mut state = lock(&self.0);
         state.is_closed = true;

@@ -1,4 +1,4 @@
-//! The registry over watches that are played by hand.
+//! The registry with watches that the test controls.
 
 use std::collections::VecDeque;
 
@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// What a listener was told, in words.
+/// The reports that a listener received, as text.
 #[derive(Default)]
 struct Log {
     told: Mutex<Vec<String>>,
     heard: Notify,
-    /// An object that whoever is told of it panics about.
+    /// An object on which the listener panics.
     poison: Mutex<Option<String>>,
 }
 
@@ -29,7 +29,7 @@ impl Log {
         std::mem::take(&mut *lock(&self.told))
     }
 
-    /// What was told up to this, and not before.
+    /// Waits for this report, and returns the reports up to it.
     async fn until(&self, last: &str) -> Vec<String> {
         let told = async {
             loop {
@@ -78,14 +78,14 @@ impl Listener for Log {
 
 type Told = watcher::Result<Event<DynamicObject>>;
 
-/// Watches of which each begins with a list of what there is, and then tells what it is sent.
+/// Simulated watches: each begins with a list of what exists, and then emits the events that it is sent.
 #[derive(Clone, Default)]
 struct Hand(Arc<Mutex<Play>>);
 
 #[derive(Default)]
 struct Play {
     there: Vec<String>,
-    /// What lists fail with, one after another.
+    /// The errors of the next lists, one after another.
     failures: VecDeque<u16>,
     opened: Vec<mpsc::UnboundedSender<Told>>,
 }
@@ -99,9 +99,9 @@ impl Hand {
         lock(&self.0).opened.len()
     }
 
-    /// What the watch of this number has to tell.
+    /// Sends an event on the watch with this number.
     fn tell(&self, number: usize, event: Event<DynamicObject>) {
-        // Nobody may listen any more.
+        // The receiver may be gone.
         let _ = lock(&self.0).opened[number].send(Ok(event));
     }
 
@@ -176,7 +176,7 @@ async fn a_watch_that_was_replaced_or_closed_can_tell_nothing_any_more() {
     let (registry, log, hand) = desk(&["a"]);
     registry.subscribe(&key("one"), &wanted(&[maps()], None));
     log.until("configmaps: all").await;
-    // Both are on their way to the listener when the watch is replaced: nothing runs here but what is awaited.
+    // Both events are still undelivered when the watch is replaced: nothing runs here except what is awaited.
     hand.tell(0, Event::Apply(object("late")));
     hand.tell(0, Event::InitDone);
     hand.there(&["b"]);
@@ -211,7 +211,7 @@ async fn a_listener_that_panics_is_told_of_the_others_and_soon_of_everything_ane
     assert_eq!(told, without_all, "what is missing may not be taken for gone");
     *lock(&log.poison) = None;
     log.until("configmaps: all").await;
-    // It hears of what happens from now on; what it missed is told anew, be it that something is gone.
+    // It receives what happens from now on; what it missed is reported again, including that something is gone.
     *lock(&log.poison) = Some("b gone".to_owned());
     hand.there(&["a", "c"]);
     hand.tell(hand.lists() - 1, Event::Delete(object("b")));

@@ -75,7 +75,7 @@ fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
     assert!(!play.run().repeats);
     fails(&mut play);
     assert_eq!((play.run().number, play.run().repeats), (2, true));
-    // A repetition that did not get as far as a plan is none that a person has looked at.
+    // A repetition that did not get as far as a plan was not looked at by a person.
     play.ends(Outcome::Interrupted, |_| {}).settle();
     play.wait(24 * 3600).settle();
     assert_eq!((play.run().number, play.run().repeats), (3, true));
@@ -92,7 +92,7 @@ fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
     assert_eq!((play.run().action, play.run().plan.as_deref()), (Action::Apply, Some("plan-3")));
     fails(&mut play);
     assert_eq!((play.run().number, play.run().repeats, play.run().plan.as_deref()), (5, true, None), "and so on");
-    // Who changes the module, or asks for a plan, has looked.
+    // A person who changes the module, or requests a plan, has looked.
     play.ends(Outcome::Planned, tainted).settle();
     play.annotate("infra.opr8r/replan", "now").settle();
     assert_eq!((play.run().number, play.run().repeats), (6, false));
@@ -165,7 +165,7 @@ fn newer_providers_are_taken_once_when_someone_asks_and_not_again_when_they_fail
     assert_eq!((play.run().number, play.run().upgrade), (4, false), "the old ones may do");
     play.ends(Outcome::Unchanged, |_| {}).settle();
     assert_eq!((play.run().number, play.phase()), (4, WorkspacePhase::Ready));
-    // A plan that waits is made anew.
+    // A plan that waits is made again.
     let mut play = Play::simple().with("approval", json!("Manual"));
     play.settle();
     play.ends(Outcome::Planned, |_| {}).settle();

@@ -1,4 +1,4 @@
-//! What people change while something is under way, and what changes nothing.
+//! Changes that users make while something is in progress, and changes without an effect.
 
 use opcore::act::{Refusal, RefusalReason};
 use opcore::conditions::{READY, is_true};
@@ -26,7 +26,7 @@ fn approved() -> Play {
     play
 }
 
-/// The spec was written once more.
+/// The spec was changed again.
 fn edited(mut play: Play, field: &str, value: serde_json::Value) -> Play {
     play.workspace.metadata.generation = play.workspace.metadata.generation.map(|generation| generation + 1);
     play.with(field, value)
@@ -46,7 +46,7 @@ fn inputs_that_change_nothing_are_planned_once_and_ready() {
     assert_eq!((play.run().number, play.run().action), (3, Action::Plan));
     play.ends(Outcome::Unchanged, |_| {}).settle();
     assert_eq!((play.run().number, play.phase()), (3, WorkspacePhase::Ready));
-    // A destroy works from what is there by now.
+    // A destroy works from what exists by now.
     let inputs = play.run().inputs.clone();
     play.delete().settle();
     assert_eq!((play.run().action, &play.run().inputs), (Action::Destroy, &inputs));
@@ -292,7 +292,7 @@ fn a_pod_whose_node_does_not_answer_is_told_with_what_helps() {
 #[test]
 fn a_job_of_no_run_goes_and_one_that_has_reported_may_end() {
     let mut play = Play::simple().applied();
-    // Kubernetes has yet to notice that it is over.
+    // Kubernetes has not yet noticed that it is over.
     play.seen.jobs[0].ended = None;
     play = edited(play, "variables", json!({ "size": 3 }));
     play.settle();

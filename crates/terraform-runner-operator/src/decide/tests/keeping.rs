@@ -1,4 +1,4 @@
-//! What is put down, and when.
+//! What is recorded, and when.
 
 use super::*;
 use crate::observe::KeySeen;

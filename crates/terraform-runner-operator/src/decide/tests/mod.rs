@@ -1,4 +1,4 @@
-//! A workspace's way, pass by pass, with what a cluster would answer written down.
+//! The life of a workspace, pass by pass, with written-down responses of a cluster.
 
 mod holding;
 mod interfering;
@@ -99,7 +99,7 @@ impl Play {
         decision.unwrap_or_else(|| Decision::say(workspace.status.clone().unwrap_or_default()))
     }
 
-    /// One pass: what is applied exists afterwards, what is deleted is gone, and the status is published.
+    /// One pass: applied objects exist afterwards, deleted objects are gone, and the status is published.
     fn pass(&mut self) -> Vec<String> {
         let decision = self.decide();
         let words = decision.writes.iter().map(ToString::to_string).collect();
@@ -164,7 +164,7 @@ impl Play {
         self.workspace.status.as_ref().unwrap().run.as_ref().unwrap()
     }
 
-    /// The run that is under way ends so.
+    /// The active run ends with this outcome.
     fn ends(&mut self, outcome: Outcome, change: impl FnOnce(&mut Report)) -> &mut Self {
         let run = self.run().clone();
         let stage = if outcome.is_good() { Stage::Done } else { Stage::Plan };
@@ -214,7 +214,7 @@ impl Play {
         self
     }
 
-    /// Someone deletes the Job of the run that is under way, and its pod goes with it.
+    /// Someone deletes the Job of the active run, and its pod is deleted with it.
     fn lose_job(&mut self) -> &mut Self {
         self.seen.jobs.clear();
         self.seen.pod = PodSeen::None;

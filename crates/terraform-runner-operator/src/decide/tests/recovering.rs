@@ -1,4 +1,4 @@
-//! What went wrong half-way, and ends all the same.
+//! Failures half-way that end well.
 
 use opcore::act::{Refusal, RefusalReason};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::decide::refused;
 use crate::observe::PodSeen;
 use crate::run::report::{Journal, Report, Stage};
 
-/// Whether a deletion that was just begun ends without anything that comes from outside.
+/// Whether a deletion that has just begun ends without further input.
 fn goes(play: &mut Play) -> bool {
     play.settle().last() == Some(&format!("remove finalizer {FINALIZER}"))
 }
@@ -192,7 +192,7 @@ fn another_backend_is_told_and_nothing_is_made_anew_unless_asked_for() {
     assert_eq!(play.run().number, 2);
     play.ends(Outcome::Applied, |report| report.state = None).settle();
     assert_eq!(play.phase(), WorkspacePhase::Ready);
-    // What a destroy there leaves untouched is what the state here tells of.
+    // The state here describes what a destroy there leaves untouched.
     play.delete().settle();
     play.ends(Outcome::Destroyed, |report| report.state = None);
     assert!(goes(&mut play), "{}", play.message());

@@ -1,9 +1,9 @@
-//! What authors may not ask for is not done, whenever it was asked for.
+//! Requests that authors are not allowed to make are not carried out, whenever they were made.
 
 use super::*;
 use crate::render::Authors;
 
-/// The spec asks for something that is not allowed, or not any more.
+/// The spec requests something that is not allowed, or no longer allowed.
 fn refused(mut play: Play) -> Play {
     let spec = json!({ "runner": { "podTemplate": { "spec": { "volumes": [{ "name": "n", "hostPath": { "path": "/" } }] } } } });
     play = play.with("runner", spec["runner"].clone());

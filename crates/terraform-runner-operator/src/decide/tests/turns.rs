@@ -1,8 +1,8 @@
-//! A turn is not kept by what does not use it.
+//! A turn is not kept by a workspace that does not use it.
 
 use super::*;
 
-/// A workspace whose Job is made, and whose pod cannot start.
+/// A workspace whose Job exists, and whose pod cannot start.
 fn stuck() -> Play {
     let mut play = Play::simple();
     play.settle();

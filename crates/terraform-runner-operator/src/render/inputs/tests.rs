@@ -1,4 +1,4 @@
-//! What specs ask for, and what is refused, by the field.
+//! What specs ask for, and what is refused, field by field.
 
 use serde_json::json;
 
@@ -136,7 +136,7 @@ fn what_is_in_json_from_a_secret_is_confidential_value_by_value() {
     }
 }
 
-/// What is said of a module with these files in its root, which this program runs.
+/// The message for a module with these files in its root, run by this program.
 fn refused_files(binary: &str, files: &[&str]) -> String {
     let files: BTreeMap<&str, &str> = files.iter().map(|path| (*path, "")).collect();
     let value = json!({ "module": { "inline": { "files": files } }, "engine": { "binary": binary } });
@@ -228,7 +228,7 @@ fn what_cannot_be_written_in_the_pod_is_refused_by_name() {
     assert_eq!(error, "spec.module.configMapRef: key \"errored.tfstate\": the runner uses this name: rename the file.");
 }
 
-/// What is said of a custom backend, in pods with this template.
+/// The message for a custom backend, in pods with this template.
 fn refused_backend(custom: &Value, template: &Value, sources: &Sources) -> String {
     let value = json!({
         "module": module(), "backend": { "custom": custom }, "runner": { "podTemplate": { "spec": template } },
@@ -332,7 +332,7 @@ fn outputs_cannot_go_where_a_workspace_keeps_something() {
     }
 }
 
-/// What is kept out of sight of a Secret with this value.
+/// The confidential values that are found in a Secret with this value.
 fn confidential(text: &str) -> Vec<String> {
     let sources = Sources::from([source(Source::Secret, "creds", &[("text", text)])]);
     let value = json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" } }] });
@@ -415,7 +415,7 @@ fn the_hash_of_inputs_is_keyed_and_what_was_applied_without_a_key_is_still_the_s
     };
     let (one, other, plain) = (with("1".repeat(64).as_str(), &[]), with("2".repeat(64).as_str(), &[]), with("", &[]));
     assert!(one.hash != other.hash && one.hash != plain.hash, "nobody can tell by the hash what the value is");
-    // From before there were keys; and once it is keyed it stays so.
+    // Hashes from before keys were introduced stay valid; once there is a key, it remains in use.
     assert_eq!(with(&"1".repeat(64), &[&plain.hash]), plain);
     assert_eq!(with(&"1".repeat(64), &[&plain.hash, &one.hash]), one);
     assert_eq!(with(&"1".repeat(64), &[&other.hash]), one);

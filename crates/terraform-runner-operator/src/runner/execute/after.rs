@@ -1,4 +1,4 @@
-//! What follows every run, good or bad: rescue the state, and find out what is there.
+//! The steps after every run, whether it succeeded or failed: rescue the state, and determine what exists.
 
 use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
@@ -14,24 +14,24 @@ use crate::runner::stream::told;
 use crate::runner::wire::Trouble;
 use crate::store::state::{addresses, is_data};
 
-/// How long a rescue is tried, and the pause between two attempts.
+/// How long a rescue is attempted, and the pause between two attempts.
 const RESCUE_WITHIN: Duration = Duration::from_mins(1);
 const RESCUE_PAUSE: Duration = Duration::from_millis(500);
-/// How many resources are named that a destroy left.
+/// How many of the resources that a destroy left are named.
 const NAMED_LEFT: usize = 5;
 
-/// What is left after a destroy. What cannot be read is never taken for nothing.
+/// What is left after a destroy. A state that cannot be read never counts as empty.
 #[derive(Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
-    /// These, as far as they can be named.
+    /// These resources are left, as far as they can be named.
     Something(Vec<String>),
-    /// Nobody can tell, for this reason.
+    /// It cannot be determined, for this reason.
     Unknown(String),
 }
 
 impl Execution {
-    /// Rescues the state if that is needed, and completes the report.
+    /// Rescues the state if needed, and completes the report.
     pub(super) async fn after(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine, outcome: Outcome) {
         let mut kept = None;
         self.rescue(bundle, layout, engine).await;
@@ -59,7 +59,7 @@ impl Execution {
         self.report.unrecorded = self.still_unrecorded().await;
     }
 
-    /// Whether the state has anything that a destroy should not have left in it.
+    /// Whether the state contains anything that a destroy should have removed.
     pub(super) async fn leaves_something(&self, engine: &Engine, is_managed: bool) -> bool {
         let kept = if is_managed { Some(self.store.summary().await) } else { None };
         matches!(left(kept, engine).await, Left::Something(_))
@@ -75,7 +75,7 @@ impl Execution {
         self.say(Severity::Error, "Something is left after the destroy", detail.as_deref());
     }
 
-    /// Saves what Terraform could not: in the cluster first, which takes a moment, and then where it belongs.
+    /// Saves what Terraform could not save: in the cluster first, which is fast, and then in its backend.
     async fn rescue(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine) {
         let Ok(state) = std::fs::read(layout.module.join(ERRORED)) else { return };
         let started = Instant::now();
@@ -98,7 +98,7 @@ impl Execution {
         }
     }
 
-    /// Pushes what Terraform could not save into the backend that it knows. Answers whether that was done.
+    /// Pushes what Terraform could not save into its own backend. Returns whether that succeeded.
     pub(super) async fn push(&mut self, engine: &Engine) -> bool {
         let started = Instant::now();
         loop {
@@ -121,7 +121,8 @@ impl Execution {
         self.say(Severity::Warning, "The state was rescued", Some(detail));
     }
 
-    /// What Terraform began to make, when it was killed or could not save. Whether the state has it is seen after a rescue.
+    /// Records what Terraform began to create, if it was killed or could not save. A rescue shows whether it is in the
+    /// state.
     pub(super) fn unrecorded(&mut self, ended: &Ended) {
         let is_lost = ended.was_killed()
             || ended.heard.failed_with("Failed to persist state")
@@ -142,7 +143,7 @@ impl Execution {
         lost.map(|address| told(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
     }
 
-    /// Asks for the version where the run did not get far enough to hear it.
+    /// Asks for the version if the run did not get far enough to learn it.
     async fn ask_version(&mut self, engine: &Engine) {
         let asked = engine.call(&args(["version", "-json"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
         let said: Value = asked.ok().and_then(|asked| serde_json::from_slice(&asked.kept).ok()).unwrap_or_default();
@@ -153,7 +154,7 @@ impl Execution {
     }
 }
 
-/// What is left after a destroy, by what is `kept` of the state; none when it is in a backend of its own.
+/// What is left after a destroy, according to the state in `kept`; none if it is in another backend.
 async fn left(kept: Option<Result<Option<StateReport>, Trouble>>, engine: &Engine) -> Left {
     match kept {
         Some(Ok(Some(StateReport { resources: 0, .. }))) => Left::Nothing,
@@ -161,19 +162,19 @@ async fn left(kept: Option<Result<Option<StateReport>, Trouble>>, engine: &Engin
             Left::Nothing | Left::Unknown(_) => Left::Something(Vec::new()),
             named @ Left::Something(_) => named,
         },
-        // The state is encrypted, or elsewhere: only Terraform can tell.
+        // The state is encrypted, or in another backend: only Terraform can read it.
         Some(Ok(Some(_))) | None => listed(engine).await,
-        // A destroy is ordered where there is a state: it went since, and with it what was known.
+        // A destroy is ordered only if there is a state: it has disappeared since, and with it what was known.
         Some(Ok(None)) => Left::Unknown("There is no state.".to_owned()),
         Some(Err(why)) => Left::Unknown(why.to_string()),
     }
 }
 
-/// What Terraform itself says is left.
+/// What is left, according to Terraform itself.
 async fn listed(engine: &Engine) -> Left {
     match engine.call(&args(["state", "list", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await {
         Ok(listed) if listed.code() == Some(0) => {
-            // What was only read is nothing that could be destroyed.
+            // Data sources are nothing that could be destroyed.
             let text = String::from_utf8_lossy(&listed.kept);
             let all = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_data(line));
             let all: Vec<String> = all.map(str::to_owned).collect();
@@ -187,7 +188,7 @@ async fn listed(engine: &Engine) -> Left {
     }
 }
 
-/// Whether Terraform itself shows a state without resources, or none.
+/// Whether Terraform itself shows a state without resources, or no state.
 async fn shows_nothing(engine: &Engine) -> bool {
     let shown = engine.call(&args(["show", "-json", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
     let shown = shown.ok().filter(|shown| shown.code() == Some(0));

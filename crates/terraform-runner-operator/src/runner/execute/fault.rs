@@ -1,4 +1,4 @@
-//! Whose fault a failure is: what is wrong with a module, or with the values of its variables, no repetition mends.
+//! The cause of a failure: an error in a module, or in the values of its variables, cannot be fixed by a retry.
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -10,18 +10,18 @@ use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::Layout;
 use crate::runner::stream::{EngineOutput, told};
 
-/// What is said of values that a module does not take.
+/// Messages about values that a module does not accept.
 const OF_VALUES: [&str; 3] =
     ["No value for required variable", "Invalid value for input variable", "Invalid value for variable"];
-/// What is said of a module while what it needs is not there: that may come.
+/// Messages about a module whose dependencies are missing: they may become available.
 const NOT_FETCHED: [&str; 3] =
     ["Module not installed", "Module source has changed", "Module version requirements have changed"];
-/// What is said of a value that no variable takes. Of several only the first are named.
+/// The message about a value without a variable. If there are several, only the first are named.
 const UNDECLARED: &str = "Value for undeclared variable";
-/// The words of Linux for a shell that an image does not have.
+/// The message of Linux about a shell that an image does not contain.
 const NO_SHELL: &str = "fork/exec /bin/sh: no such file or directory";
 
-/// Whether the inputs are at fault. Terraform validates a module without asking anyone outside.
+/// Whether the inputs caused the failure. Terraform validates a module without contacting anything outside.
 pub(super) async fn is_of_inputs(engine: &Engine, ended: &Ended) -> bool {
     if OF_VALUES.iter().any(|summary| ended.heard.failed_with(summary)) {
         return true;
@@ -40,8 +40,8 @@ fn is_of_module(said: &Value) -> bool {
 }
 
 impl Execution {
-    /// Refuses values of `spec.variables` that the module has no variable for: they are misspelt. What comes from Secrets and
-    /// ConfigMaps may be there for others, too.
+    /// Refuses values of `spec.variables` for which the module has no variable: their names are misspelled. Values from
+    /// Secrets and ConfigMaps may be there for other users.
     pub(super) async fn check_variables(
         &mut self,
         bundle: &Bundle,
@@ -57,7 +57,7 @@ impl Execution {
         let shown = engine.call(&words, Instant::now() + READ_WITHIN, Listen::Keep).await;
         let shown = shown.ok().filter(|shown| shown.code() == Some(0));
         let shown: Option<Value> = shown.and_then(|shown| serde_json::from_slice(&shown.kept).ok());
-        // Without it the warning has to do.
+        // Without it, the warning has to suffice.
         let Some(shown) = shown else { return Ok(()) };
         let declared = &shown["configuration"]["root_module"]["variables"];
         let undeclared: Vec<&str> =
@@ -73,7 +73,7 @@ impl Execution {
         Err(self.fail_each_time(&summary, &detail))
     }
 
-    /// Says what helps where a provisioner wants a shell that its image does not have.
+    /// Adds the remedy if a provisioner needs a shell that its image does not contain.
     pub(super) fn explain_shell(&mut self) {
         for detail in self.report.diagnostics.iter_mut().filter_map(|said| said.detail.as_mut()) {
             if let Some(explained) = with_shell_explained(detail) {
@@ -83,7 +83,7 @@ impl Execution {
     }
 }
 
-/// What is said where a provisioner wants a shell that is not there, with the cure first.
+/// The message for a provisioner whose shell is missing, with the remedy first.
 fn with_shell_explained(detail: &str) -> Option<String> {
     let remedy = "The image has no shell. Name a program that it has in `interpreter`, or an image with a shell in \
                 spec.engine.image.";

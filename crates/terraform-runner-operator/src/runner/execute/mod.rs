@@ -36,10 +36,10 @@ use crate::run::order::{ORDER_VARIABLE, Order};
 use crate::run::report::{DriftReport, NAMED_DIAGNOSTICS, OutputValues, Report, Stage};
 use crate::store::inputs;
 
-/// How long reading what has been done may take.
+/// How long reading the results may take.
 const READ_WITHIN: Duration = Duration::from_mins(2);
 
-/// A pause between two notes of what Terraform begins to make.
+/// The pause between two journal entries about what Terraform begins to create.
 const JOURNAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// A run.
@@ -53,11 +53,11 @@ struct Execution {
     started: Instant,
 }
 
-/// Runs what the environment says, and reports.
+/// Carries out the order in the environment, and reports the result.
 ///
 /// # Errors
 ///
-/// When it is not told what to do.
+/// When there is no order.
 pub async fn run(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
     let order: Order = settings::told(ORDER_VARIABLE)?;
     let mut play = Execution::new(order, StoreClient::new(settings::address()), stop);
@@ -95,7 +95,7 @@ impl Execution {
         Self { order, store, report, outputs: None, redactor, stop, started: Instant::now() }
     }
 
-    /// What comes of the run; a good end, or the reason for an early one.
+    /// The outcome of the run: its successful end, or the reason for an early one.
     async fn outcome(&mut self) -> Outcome {
         let (bundle, layout, engine) = match self.prepare().await {
             Ok(prepared) => prepared,
@@ -113,11 +113,11 @@ impl Execution {
         if outcome == Outcome::Destroyed && !self.report.empty { Outcome::Failed } else { outcome }
     }
 
-    /// Reads and checks the inputs, and lays them out.
+    /// Reads and checks the inputs, and writes the files.
     async fn prepare(&mut self) -> Result<(Bundle, Layout, Engine), Outcome> {
         let started = Instant::now();
         let bundle = self.bundle(&settings::inputs()).map_err(|why| self.fail("The inputs cannot be used", &why))?;
-        // The state has values of the inputs before, and a plan shows what becomes of them.
+        // The state contains values of the previous inputs, and a plan shows how they change.
         let before = inputs::read(&settings::previous()).ok().and_then(|bytes| Bundle::parse(&bytes).ok());
         let confidential = [&bundle.confidential, &before.unwrap_or_default().confidential].map(Vec::as_slice).concat();
         self.redactor = Arc::new(Redactor::new(&confidential));
@@ -154,7 +154,7 @@ impl Execution {
         Bundle::parse(&bytes).map_err(|error| format!("They are not understood: {error}"))
     }
 
-    /// One call of Terraform whose exit codes `good` are no failure.
+    /// One call of Terraform; the exit codes in `good` are not failures.
     async fn call(
         &mut self,
         engine: &Engine,
@@ -191,7 +191,7 @@ impl Execution {
         Err(self.failed(engine, stage, &ended).await)
     }
 
-    /// Terraform is not there, or is no program.
+    /// Terraform does not exist, or is not a program.
     fn no_engine(&mut self, engine: &Engine, error: &std::io::Error) -> Outcome {
         let summary = format!("{} cannot be started", engine.program);
         if error.kind() == std::io::ErrorKind::NotFound {
@@ -202,7 +202,7 @@ impl Execution {
         self.fail(&summary, &error.to_string())
     }
 
-    /// Why a call failed, and the words that it lacks.
+    /// The reason why a call failed, with additions to its message.
     async fn failed(&mut self, engine: &Engine, stage: Stage, ended: &Ended) -> Outcome {
         let what = match stage {
             Stage::Prepare | Stage::Init => "Fetching providers and modules",
@@ -246,7 +246,7 @@ impl Execution {
         Outcome::Failed
     }
 
-    /// Terraform names itself where it should name whoever holds the lock.
+    /// Terraform names itself where it should name the holder of the lock.
     async fn name_holder(&mut self) {
         let Ok(Some(holder)) = self.store.lock().await else { return };
         let text = |key: &str| holder[key].as_str().unwrap_or("unknown").to_owned();
@@ -258,7 +258,7 @@ impl Execution {
         }
     }
 
-    /// Says something that Terraform does not.
+    /// Adds a diagnostic that Terraform does not report.
     fn say(&mut self, severity: Severity, summary: &str, detail: Option<&str>) {
         let told = |text: &str| told(text, &self.redactor);
         let said = Diagnostic { severity, summary: told(summary), detail: detail.map(told), ..Diagnostic::default() };
@@ -266,7 +266,7 @@ impl Execution {
         self.report.diagnostics.push(said);
     }
 
-    /// Says why Terraform was stopped, before what it says itself of being stopped.
+    /// Adds the reason why Terraform was stopped, before its own messages about being stopped.
     fn say_first(&mut self, summary: &str, detail: Option<&str>) {
         self.say(Severity::Error, summary, detail);
         self.report.diagnostics.rotate_right(1);
@@ -277,7 +277,7 @@ impl Execution {
         Outcome::Failed
     }
 
-    /// The same for what the same inputs would bring about each time.
+    /// The same for a failure that would repeat with the same inputs.
     fn fail_each_time(&mut self, summary: &str, detail: &str) -> Outcome {
         self.report.lasting = true;
         self.fail(summary, detail)
@@ -288,12 +288,12 @@ impl Execution {
         *self.report.milliseconds.entry(stage).or_default() += spent;
     }
 
-    /// The moment until which fetching and planning may take.
+    /// The deadline for fetching and planning.
     fn planned_by(&self) -> Instant {
         self.started + self.order.plan_within.as_duration()
     }
 
-    /// Files the report; where there is no store, what can be said without values is said where the kubelet finds it.
+    /// Files the report. Without a store, the part that contains no values is written where the kubelet finds it.
     async fn file(&mut self, outcome: Outcome) {
         self.report.outcome = outcome;
         self.report.diagnostics = each_once(std::mem::take(&mut self.report.diagnostics));
@@ -311,7 +311,7 @@ impl Execution {
     }
 }
 
-/// Has the store note what Terraform begins to make, as long as it may begin something.
+/// Sends what Terraform begins to create to the store, as long as it may begin something.
 fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<String> {
     let (tell, mut begun) = unbounded_channel::<String>();
     tokio::spawn(async move {
@@ -332,12 +332,12 @@ fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<
     tell
 }
 
-/// Whether a plan was refused because it no longer fits.
+/// Whether a plan was refused because it no longer fits the state.
 fn is_stale(heard: &EngineOutput) -> bool {
     heard.failed_with("Saved plan is stale") || heard.failed_with("Inconsistent dependency lock file")
 }
 
-/// The first diagnostics, errors before others, and each once: plan and apply may have the same to say.
+/// The first diagnostics, errors first, without duplicates: plan and apply may report the same.
 fn each_once(mut all: Vec<Diagnostic>) -> Vec<Diagnostic> {
     all.sort_by_key(|said| said.severity);
     let mut first = Vec::new();

@@ -1,4 +1,4 @@
-//! Init, plan, apply, outputs: what each action is made of.
+//! Init, plan, apply, outputs: the steps of the actions.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ const PLAN_ID: usize = 12;
 const CHANGES: i32 = 2;
 
 impl Execution {
-    /// All steps. A good end, or the reason for an early one.
+    /// All steps. Returns a successful end, or the reason for an early one.
     pub(super) async fn steps(
         &mut self,
         bundle: &Bundle,
@@ -60,7 +60,7 @@ impl Execution {
                         Some(ApprovalReason::ReplacesTainted) => true,
                         reason => self.order.stop_if_destroys && reason.is_some(),
                     },
-                    // It is there to destroy.
+                    // To destroy is the purpose of the run.
                     Action::Check | Action::Destroy => false,
                 };
                 if waits {
@@ -77,7 +77,7 @@ impl Execution {
         Ok(Outcome::Applied)
     }
 
-    /// Whether there is a state, be it an empty one.
+    /// Whether there is a state, even an empty one.
     async fn has_state(&mut self, engine: &Engine, is_managed: bool) -> Result<bool, Outcome> {
         if is_managed {
             let summary = self.store.summary().await;
@@ -86,7 +86,7 @@ impl Execution {
         Ok(self.pull(engine).await?.is_some())
     }
 
-    /// What is known of the state in a backend that Terraform itself knows; none where there is none.
+    /// What is known of the state in another backend; none if it does not exist.
     async fn pull(&mut self, engine: &Engine) -> Result<Option<Facts>, Outcome> {
         let pulled =
             engine.call(&args(["state", "pull", "-no-color"]), Instant::now() + READ_WITHIN, Listen::Keep).await;
@@ -94,13 +94,13 @@ impl Execution {
         if pulled.code() != Some(0) {
             return Err(self.fail(UNREADABLE, &pulled.tail.join("\n")));
         }
-        // Where there is none, some backends print nothing, and others a state without a lineage.
+        // If there is no state, some backends print nothing, and others a state without a lineage.
         let facts = Some(&pulled.kept).filter(|bytes| !bytes.trim_ascii().is_empty()).map(|bytes| facts(bytes));
         let facts = facts.transpose().map_err(|why| self.fail(UNREADABLE, &why.to_string()))?;
         Ok(facts.filter(|facts| !(facts.lineage.is_empty() && facts.resources == Some(0))))
     }
 
-    /// Pushes a state that an earlier run could save nowhere but in the cluster, before anything is planned without it.
+    /// Pushes a state that an earlier run could save only in the cluster, before anything is planned without it.
     async fn push_rescued(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
         let kept = self.store.state().await.map_err(|why| self.fail(UNREADABLE, &why.to_string()))?;
         let Some(kept) = kept else { return Ok(()) };
@@ -116,7 +116,7 @@ impl Execution {
         if pushed { Ok(()) } else { Err(self.fail("A state that was rescued is not taken by its backend", "")) }
     }
 
-    /// Fetches providers and modules. Answers the versions of providers that were kept, if they were to be used.
+    /// Fetches providers and modules. Returns the kept provider versions, if they were to be used.
     async fn init(&mut self, bundle: &Bundle, layout: &Layout, engine: &Engine) -> Result<Option<String>, Outcome> {
         let kept = self.kept_versions(bundle).await?;
         let file = layout.module.join(LOCKFILE);
@@ -133,7 +133,7 @@ impl Execution {
         let of_providers = failed == Outcome::Failed && said.iter().any(|said| said.summary.contains("provider"));
         let others = kept.as_deref().filter(|_| of_providers).and_then(providers::of_registries);
         let (Some(kept), Some(others)) = (kept, others) else { return Err(failed) };
-        // The image may be another one by now, and have other versions of what it brings along.
+        // The image may have changed since, and contain other provider versions.
         let first = self.report.diagnostics.split_off(before);
         let _ = std::fs::remove_file(&file);
         put(&file, others.as_bytes()).map_err(|error| self.fail(unwritten, &error.to_string()))?;
@@ -162,7 +162,7 @@ impl Execution {
         self.call(engine, Stage::Init, words, self.planned_by(), &[0]).await.map(drop)
     }
 
-    /// The versions of providers that are to be used again. A module may say itself what it wants.
+    /// The provider versions to use again. A module may define its own.
     async fn kept_versions(&mut self, bundle: &Bundle) -> Result<Option<String>, Outcome> {
         if bundle.files.contains_key(LOCKFILE) || self.order.upgrade {
             return Ok(None);
@@ -172,7 +172,7 @@ impl Execution {
         Ok(kept.map(|kept| String::from_utf8_lossy(&kept).into_owned()))
     }
 
-    /// Keeps the versions of providers with which a plan could be made.
+    /// Keeps the provider versions with which a plan could be made.
     async fn keep_versions(&mut self, bundle: &Bundle, layout: &Layout, kept: Option<&str>) -> Result<(), Outcome> {
         let Ok(used) = std::fs::read(layout.module.join(LOCKFILE)) else { return Ok(()) };
         if bundle.files.contains_key(LOCKFILE) || kept.map(str::as_bytes) == Some(&used) {
@@ -192,7 +192,7 @@ impl Execution {
         Ok(Outcome::Checked)
     }
 
-    /// Tells what the plan would change although its inputs are those that were applied, and reality is as the state has it.
+    /// Reports what the plan would change although its inputs are the applied ones and reality matches the state.
     fn tell_not_drifted(&mut self, heard: &EngineOutput) {
         let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
         let others = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
@@ -208,7 +208,7 @@ impl Execution {
         }
     }
 
-    /// Makes a plan, and answers whether it changes anything.
+    /// Makes a plan. Returns whether it changes anything.
     async fn plan(
         &mut self,
         layout: &Layout,
@@ -258,9 +258,9 @@ impl Execution {
         destroys.or_else(|| (heard.forgets() > 0).then_some(ApprovalReason::Forgets))
     }
 
-    /// There is nothing to change. But the state may tell of what is there no more, or not as it says: the plan has looked,
-    /// and only an apply saves what it saw, be the plan empty. Without it each comparison would find the same difference
-    /// again, and what is gone already would be left after each destroy.
+    /// There is nothing to change. But the state may contain resources that are gone or have changed. The plan has seen
+    /// that, and only an apply saves what it saw, even if the plan is empty. Without it, each comparison would find the
+    /// same difference again, and resources that are already gone would seem to be left after each destroy.
     async fn unchanged(
         &mut self,
         heard: &EngineOutput,
@@ -269,7 +269,7 @@ impl Execution {
         is_managed: bool,
     ) -> Result<Outcome, Outcome> {
         if self.order.action == Action::Destroy {
-            // Where nobody knows of a state, none is made: an empty one would be taken for nothing left.
+            // If no state is known, none is created: an empty one would be read as "nothing left".
             if self.leaves_something(engine, is_managed).await {
                 self.apply(layout, engine).await?;
             }
@@ -283,13 +283,13 @@ impl Execution {
         Ok(Outcome::Unchanged)
     }
 
-    /// Keeps the plan for a person, with what that person reads.
+    /// Keeps the plan for a person, with the text that the person reads.
     async fn keep(&mut self, layout: &Layout, engine: &Engine) -> Result<Outcome, Outcome> {
         let started = Instant::now();
         let mut words = args(["show", "-no-color"]);
         words.push(layout.plan.clone().into());
         let shown = engine.call(&words, Instant::now() + READ_WITHIN, Listen::Keep).await;
-        // Nobody is to approve what cannot be read.
+        // A plan that cannot be read must not be approved.
         let unreadable = "The plan cannot be shown";
         let shown = shown.map_err(|error| self.fail(unreadable, &error.to_string()))?;
         if shown.code() != Some(0) {
@@ -308,7 +308,7 @@ impl Execution {
         Ok(Outcome::Planned)
     }
 
-    /// Fetches the plan that was approved.
+    /// Fetches the approved plan.
     async fn fetch(&mut self, layout: &Layout) -> Result<(), Outcome> {
         let wanted = self.order.plan.clone().unwrap_or_default();
         let found = self.store.plan().await.map_err(|why| self.fail("The plan cannot be read", &why.to_string()))?;
@@ -333,7 +333,7 @@ impl Execution {
     }
 
     async fn apply(&mut self, layout: &Layout, engine: &Engine) -> Result<(), Outcome> {
-        // What failed before the apply may hold after it, and is asked again.
+        // A check that failed before the apply may succeed after it, and is evaluated again.
         self.report.diagnostics.retain(|said| !said.is_failed_check());
         let mut words = args(["apply", "-input=false", "-json"]);
         words.push(layout.plan.clone().into());
@@ -366,7 +366,7 @@ impl Execution {
     }
 }
 
-/// What differs from the state.
+/// The differences from the state.
 fn drift(heard: &EngineOutput) -> DriftReport {
     let count = i64::try_from(heard.drifted.len()).unwrap_or(i64::MAX);
     DriftReport { count, resources: first(&heard.drifted) }

@@ -1,4 +1,4 @@
-//! What people ask while the operator starts, and whether waves started in order.
+//! Requests of users while the operator starts, and whether waves started in order.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn a_retry_that_is_asked_before_anything_is_read_is_carried_out_once() {
     fleet.settle();
     fleet.pass(301);
     assert_eq!(fleet.phase("infrastructure-core"), WavePhase::TimedOut);
-    // The operator starts again, and reads nothing before it is asked.
+    // The operator restarts, and has nothing read when it has to decide.
     fleet.look("infrastructure-core").unread = 1;
     fleet.annotate(RETRY_ANNOTATION, "infrastructure-core@1").pass(1).settle();
     fleet.pass(1).look("infrastructure-core").unread = 0;
@@ -84,7 +84,7 @@ fn a_wave_that_runs_again_while_one_before_it_does_so_too_has_started_in_order_a
     fleet.pass(60).ready("infrastructure-core").settle();
     fleet.ready("infrastructure-operators");
     assert!(is_in_order(&mut fleet));
-    // Nor does it say anything of a start that someone asks for another time.
+    // A start that a user requests another time is not reported either.
     fleet.pass(60).unready("infrastructure-core").unready("infrastructure-operators").settle();
     fleet.pass(1).annotate(RETRY_ANNOTATION, "infrastructure-operators@1");
     assert!(is_in_order(&mut fleet));

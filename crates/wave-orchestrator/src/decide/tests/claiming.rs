@@ -1,4 +1,4 @@
-//! What a plan claims of the process: what it is told of, and which endpoints are asked for it.
+//! What a plan claims from the process: its subscription, and the endpoints to probe for it.
 
 use super::*;
 use crate::probes::ProbeSeen;
@@ -46,7 +46,7 @@ fn an_endpoint_is_asked_once_everything_else_is_ready_and_no_longer_than_its_wav
     play.seen.probes = seen(Some("It has not been asked yet"));
     assert_eq!(claimed(&mut play), 0, "a member is not ready");
     assert_eq!(play.plan.status.as_ref().unwrap().waves[0].not_ready.len(), 1, "nor is it told");
-    // Mere progress is written now and then.
+    // Mere progress is written at intervals.
     play.ready("one").pass(10);
     assert_eq!(claimed(&mut play), 1);
     assert_eq!(play.plan.status.as_ref().unwrap().waves[0].not_ready[0].message, "h:1: It has not been asked yet.");

@@ -1,4 +1,4 @@
-//! Decisions over fixtures that a user could apply, with the world played by hand.
+//! Decisions on plans that a user could apply, with a cluster that the test controls.
 
 mod asking;
 mod claiming;
@@ -22,7 +22,7 @@ use crate::index::{GateSeen, Look, WaveLook};
 use crate::subscription::GroupKind;
 use opcore::duration::Span;
 
-/// What is decided, finalizer included.
+/// The decision, including the finalizer.
 fn decide(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<WavePlans> {
     let (active, terminating) = (|now| roll_out(plan, seen, now), |now| tear_down(plan, seen, now));
     opcore::finalizer::decide(plan, FINALIZER, now, active, terminating).expect("it holds the plan, or may")
@@ -30,7 +30,7 @@ fn decide(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<WavePl
 
 const FLEET: &str = include_str!("../../../../../docs/samples/fleet.yaml");
 
-/// A plan, the world around it, and the time.
+/// A plan, the state of the cluster, and the time.
 struct Play {
     plan: WavePlan,
     seen: Observed,
@@ -70,7 +70,7 @@ impl Play {
         &mut self.seen.look.waves[number]
     }
 
-    /// Everything in the wave turns ready.
+    /// Everything in the wave becomes ready.
     fn ready(&mut self, wave: &str) -> &mut Self {
         let look = self.look(wave);
         (look.ready, look.failed, look.frontier) = (look.total, 0, None);
@@ -116,7 +116,7 @@ impl Play {
         panic!("it does not come to rest: {:#?}", self.plan.status);
     }
 
-    /// Decides, has a write refused, and publishes what is left to say.
+    /// Decides, has a write refused, and publishes the remaining status.
     fn refuse(&mut self) {
         let before = self.plan.status.clone().unwrap_or_default().conditions;
         let mut status = decide(&self.plan, &self.seen, self.now).status;
@@ -499,7 +499,7 @@ fn a_wave_to_skip_that_does_not_exist_is_answered_once() {
     let mut fleet = Play::fleet();
     fleet.settle();
     fleet.annotate(SKIP_ANNOTATION, "servces").settle();
-    // Neither while it stays, nor when something else is asked.
+    // The Event is not repeated while the annotation stays, nor when another request is made.
     fleet.pass(60).settle();
     fleet.annotate(RETRY_ANNOTATION, "*@1").settle();
     let told: Vec<_> = fleet.notes.iter().filter(|note| note.starts_with("UnknownWave")).collect();
@@ -620,7 +620,7 @@ fn a_version_that_is_served_no_more_goes_from_the_record_when_another_one_of_its
     fleet.seen.look.counts = [there("Widget"), there("Gadget")].into();
     fleet.seen.look.applied_kinds = [kind("v1beta1", "Widget"), kind("v1beta1", "Gadget")].into();
     assert_eq!(recorded(&mut fleet), ["example.io/v1beta1 Gadget", "example.io/v1beta1 Widget"]);
-    // The plan goes on to another version of one of them, and the cluster lets the old one go.
+    // The plan changes to another version of one of the kinds, and the cluster no longer serves the old one.
     fleet.seen.look.applied_kinds = [kind("v1", "Widget")].into();
     fleet.seen.unserved = [kind("v1beta1", "Widget"), kind("v1beta1", "Gadget")].into();
     assert_eq!(recorded(&mut fleet), ["example.io/v1 Widget", "example.io/v1beta1 Gadget"]);

@@ -1,8 +1,8 @@
-//! Members that nobody can look at, since their API does not answer.
+//! Members that cannot be read, because their API does not answer.
 
 use super::*;
 
-/// Nobody can look at what is in this wave.
+/// Nothing in this wave can be read.
 fn lose(play: &mut Play, wave: &str) {
     let look = play.look(wave);
     (look.unread, look.unreachable, look.ready) = (1, 1, 0);

@@ -1,4 +1,4 @@
-//! Members of others: when they are asked to reconcile, suspended, and let go.
+//! Members that others own: when they are asked to reconcile, suspended, and released.
 
 use super::*;
 use crate::api::v1alpha1::FINALIZER;
@@ -17,7 +17,7 @@ fn what_is_held_is_written_down_before_it_is_suspended_and_until_it_is_given_bac
     assert!(fleet.settle().writes.iter().all(suspends));
     fleet.look("services").gates[0].held = true;
     assert!(fleet.settle().writes.is_empty());
-    // It is no longer in the spec, and not read anew yet.
+    // The gate is no longer in the spec, and not read again yet.
     fleet.look("services").gates.clear();
     fleet.seen.look.complete = false;
     assert_eq!(held(&fleet.settle().status), ["ConfigMap flux-system/services"]);
@@ -66,11 +66,11 @@ fn a_plan_that_is_deleted_lets_its_gates_go_and_is_then_released() {
     );
 }
 
-/// Flux does what was asked last, as far as any of these plans asked anything. Answers how often it was asked.
+/// Flux handles the last request of any of these plans. Returns how often it was requested.
 fn flux(plays: &mut [Play], annotation: &mut Option<String>) -> usize {
     let mut asked = 0;
     for number in 0..plays.len() {
-        // Others hear of it at once, and Flux is slow.
+        // The other plans see the request at once, and Flux is slow.
         for play in &mut *plays {
             let look = play.look("infrastructure-core");
             look.nudges[0].requested.clone_from(annotation);
@@ -140,7 +140,7 @@ fn a_ready_wave_stays_so_while_flux_answers_a_person_and_is_not_asked_anew() {
     let published = fleet.plan.status.clone();
     let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
     assert_eq!((Some(decision.status), decision.writes.iter().count()), (published, 0));
-    // What came of it counts.
+    // Only the result counts.
     fleet.look("infrastructure-core").unanswered = 0;
     assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Running);
 }
@@ -167,7 +167,7 @@ fn gates_of_a_sequential_wave_open_one_after_another() {
     let mut fleet = Play::fleet();
     fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Sequential;
     let look = fleet.look("infrastructure-core");
-    // What the second was before it was suspended says nothing.
+    // The state of the second member from before it was suspended does not count.
     (look.total, look.ready, look.frontier) = (2, 1, Some((1, crate::render::Stage::Rest)));
     look.gates = vec![gate(1, "first"), gate(2, "second")];
     let opened = |fleet: &mut Play| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What a plan is recorded to hold is known, whatever its waves say.
+//! Objects that a plan is recorded to hold are known, whatever its waves say.
 
 use super::*;
 use crate::api::v1alpha1::HeldObject;
@@ -66,7 +66,7 @@ fn what_another_plan_gates_by_now_is_not_given_back() {
     assert_eq!(desk.look().held.len(), 1);
     desk.subscribe("q", &format!("[{{ name: a, members: [{GATED}] }}]"));
     assert_eq!(desk.look().held.len(), 0);
-    // One that has forgotten it, too, does not keep it.
+    // A plan that no longer remembers it either does not keep it.
     subscribe_holder(&mut desk, "q", PLAN);
     assert_eq!(desk.look().held.len(), 1);
 }

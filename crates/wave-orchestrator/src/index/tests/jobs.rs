@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The Job of it, as the API server has it.
+/// The Job as the API server has it.
 fn job(conditions: &Value) -> Value {
     let mut job = map("p", "j", "rain");
     (job["apiVersion"], job["kind"]) = (json!("batch/v1"), json!("Job"));
@@ -22,7 +22,7 @@ fn with_jobs() -> Desk {
 }
 
 impl Desk {
-    /// Which waves have all that they want.
+    /// Which waves have everything that they need.
     fn ready(&self) -> Vec<bool> {
         self.look().waves.iter().map(|wave| wave.ready == wave.total && wave.due.is_empty()).collect()
     }
@@ -34,7 +34,7 @@ fn a_job_that_was_complete_is_done_even_when_it_goes() {
     desk.sync("p");
     desk.apply(&complete());
     assert_eq!(desk.ready(), [true; 3]);
-    // Its time is up: its pods go first.
+    // The Job's time to live is over: its pods are deleted first.
     let mut going = complete();
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
     going["metadata"]["resourceVersion"] = json!("2");
@@ -43,7 +43,7 @@ fn a_job_that_was_complete_is_done_even_when_it_goes() {
     desk.lose(&going);
     assert_eq!(desk.ready(), [true; 3]);
     assert_eq!(desk.look().waves.iter().map(|wave| wave.completed.join(" ")).collect::<Vec<_>>(), ["Job shop/j"; 3]);
-    // Someone makes it anew.
+    // Someone recreates it.
     let mut again = job(&json!([]));
     (again["metadata"]["uid"], again["status"]) = (json!("another"), json!({}));
     desk.see(&again);
@@ -76,7 +76,7 @@ fn after_a_restart_a_job_that_the_status_calls_complete_is_done() {
     assert_eq!(desk.ready(), [false; 3], "nobody has looked yet");
     desk.sync("p");
     assert_eq!(desk.ready(), [true; 3]);
-    // It is there, and was begun anew when nobody looked.
+    // The Job exists, and was recreated while it was not watched.
     desk.see(&job(&json!([])));
     assert!(!desk.ready()[0]);
 }

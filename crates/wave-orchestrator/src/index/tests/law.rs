@@ -1,11 +1,11 @@
-//! Whatever the order of events, the counts are those that someone gets who looks at everything anew.
+//! Whatever the order of events, the counts equal those of a full recomputation.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// Waves that apply three ConfigMaps, wait for three Widgets, and ask all Widgets of a team.
+/// Waves that apply three ConfigMaps, wait for three Widgets, and check all Widgets of a team.
 fn waves() -> String {
     let map = |name: &str| {
         format!(
@@ -19,16 +19,16 @@ fn waves() -> String {
     format!("{CHOICE}\n    - {{ name: maps, members: [{maps}] }}\n    - {{ name: widgets, members: [{widgets}] }}")
 }
 
-/// One thing that a watch may tell.
+/// One event that a watch may report.
 #[derive(Clone, Debug)]
 enum Event {
-    /// There is a ConfigMap, as it is wanted or not. The last of them is in no plan.
+    /// A ConfigMap exists, in the desired form or not. The last of them is in no plan.
     Map(usize, bool),
     MapGone(usize),
-    /// There is a Widget, of the team or not, in one of its phases. The last of them is in no plan.
+    /// A Widget exists, of the team or not, in one of its phases. The last of them is in no plan.
     Widget(usize, bool, usize),
     WidgetGone(usize),
-    /// The plan is described anew, and means the same.
+    /// The plan is subscribed again with the same meaning.
     Subscribe,
 }
 
@@ -44,7 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What there is: the ConfigMaps, and the Widgets with their team and phase.
+/// The state of the cluster: the ConfigMaps, and the Widgets with their team and phase.
 #[derive(Clone, Default)]
 struct World {
     maps: BTreeMap<usize, bool>,
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// The counts of the waves, and the orphans: computed from everything there is.
+    /// The counts of the waves, and the orphans, computed from everything that exists.
     fn counts(&self) -> ([[usize; 5]; 3], usize) {
         let team: Vec<usize> = self.widgets.values().filter(|(of_team, _)| *of_team).map(|(_, phase)| *phase).collect();
         let broken = team.contains(&2);

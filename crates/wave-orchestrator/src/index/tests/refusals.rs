@@ -1,4 +1,5 @@
-//! What is refused, by the cluster or because it is twice in a plan, is told and keeps no other back.
+//! Objects that are refused, by the cluster or because a plan contains them twice, are reported and do not delay
+//! others.
 
 use super::*;
 
@@ -56,7 +57,7 @@ fn a_write_that_is_forbidden_names_the_value_that_grants_the_right() {
       members: [{ ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k } }]";
     let mut desk = Desk::with(&format!("{PLAN}{flux}"));
     desk.sync("p");
-    // It was in the plan once, and is to be pruned.
+    // The object was in the plan before, and is to be pruned.
     desk.see(&map("p", "old", "rain"));
     for (object, value) in [
         (object_id("", "ConfigMap", "a"), Some("rbac.apply")),
@@ -120,7 +121,7 @@ fn many_that_are_refused_keep_no_other_from_being_applied_and_have_their_turns()
         refuse(&mut desk, number);
     }
     assert_eq!(due(&desk)[30], "ConfigMap shop/m100");
-    // What is taken up in the end is no longer among them.
+    // An object that is accepted in the end is no longer among them.
     desk.see(&map("p", "m100", "rain"));
     assert_eq!(due(&desk)[30], "ConfigMap shop/m101");
 }

@@ -1,4 +1,4 @@
-//! What watches that are opened anew, or tell nothing, mean to plans.
+//! How plans are affected by watches that are reopened or report nothing.
 
 use opcore::watch::registry::{Trouble, TroubleKind};
 
@@ -35,7 +35,7 @@ fn what_a_watch_has_still_to_tell_when_a_plan_asks_for_everything_anew_is_not_ta
     desk.see(&widget("w", "True"));
     desk.sync("p");
     let scope = widgets(&desk);
-    // Of the other Widget the watch has told already, to nobody.
+    // The watch has reported the other Widget already, before any plan was subscribed to it.
     let other = PLAN.replace("name: w }", "name: other }");
     assert_eq!(desk.subscribe("q", &other), [scope.clone()].into());
     assert_eq!(desk.index.synced(&scope), wakes(&[]), "this is still the watch from before");
@@ -73,7 +73,7 @@ fn a_member_that_nobody_can_look_at_says_why_until_it_can_be_and_the_others_coun
     let words = "Widget shop/w: widgets.example.io in shop cannot be listed and watched: service unavailable.";
     assert_eq!((lack.reason.as_str(), lack.message.as_str()), ("ApiUnavailable", words));
     assert_eq!(desk.index.troubles(&"p".into()).len(), 1);
-    // A plan that comes later is told the same.
+    // A plan that comes later gets the same report.
     desk.subscribe("q", PLAN);
     assert_eq!(desk.index.look(&"q".into(), &desk.asking()).waves[1].unreachable, 1);
     desk.index.troubled(&scope, None);
@@ -103,7 +103,7 @@ fn a_kind_of_which_nobody_can_tell_whether_it_is_served_is_neither_missing_nor_g
     assert_eq!((look.waves[1].unread, look.waves[1].unreachable), (1, 1));
     let words = "Widget shop/w: whether the cluster has such a kind cannot be told: service unavailable.";
     assert_eq!(look.waves[1].not_ready[0].message, words);
-    // It answers, and then no more: what was known then still counts.
+    // The API answers, and then no more: what was known then still counts.
     let unknown = desk.served.insert(kind.clone(), served.unwrap()).unwrap();
     desk.subscribe("p", PLAN);
     assert_eq!(desk.look().waves[1].unreachable, 0);
