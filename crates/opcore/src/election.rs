@@ -85,7 +85,7 @@ impl Leadership {
 }
 
 /// How long releasing the lease may take: a process that is asked to stop has half a minute in total.
-const FAREWELL: Duration = Duration::from_secs(5);
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
 
 /// The times of an election. Every candidate for a lease should use the same.
 #[derive(Clone, Copy, Debug)]
@@ -196,7 +196,7 @@ impl Election {
 
     /// Releases the lease, if it is ours. If that fails or takes too long, the lease runs out by itself.
     pub async fn resign(&mut self) {
-        if tokio::time::timeout(FAREWELL, self.give_back()).await.is_err() {
+        if tokio::time::timeout(GIVE_BACK_WITHIN, self.give_back()).await.is_err() {
             tracing::debug!("giving the lease back takes too long; it will run out");
         }
     }

@@ -46,8 +46,8 @@ impl<K> Reconciled for K where
 /// An operator: observe, then decide.
 ///
 /// ```text
-/// watch ─▶ queue ─▶ observe ─▶ decide ─▶ admit ─▶ act ─▶ conclude ─▶ publish ─▶ (wait for the next event or a moment in time)
-///          opcore    reads      pure     claims   writes  outcomes    status
+/// watch ─▶ queue ─▶ observe ─▶ decide ─▶ admit ─▶ act ─▶ after_writes ─▶ publish ─▶ (wait for an event or a time)
+///          opcore    reads      pure     claims   writes  results         status
 ///                       ▲                  │
 ///                       └── decide again ──┘ a claim was not granted
 /// ```
@@ -82,13 +82,13 @@ pub trait Operator: Send + Sync + 'static {
     ///
     /// The status describes what was observed, not what the writes are about to do: a write may be refused, and the
     /// process may end between any two writes.
-    fn decide(&self, object: &Self::Object, seen: &Self::Observed, now: Timestamp) -> DecisionOf<Self>;
+    fn decide(&self, object: &Self::Object, observed: &Self::Observed, now: Timestamp) -> DecisionOf<Self>;
 
     /// Decides how to take down an object that is being deleted, under the same rules: see [`crate::finalizer::pass`].
-    fn tear_down(&self, object: &Self::Object, seen: &Self::Observed, now: Timestamp) -> DecisionOf<Self>;
+    fn tear_down(&self, object: &Self::Object, observed: &Self::Observed, now: Timestamp) -> DecisionOf<Self>;
 
     /// Grants what a decision claims, before any of its writes is carried out. If that changes what was observed, for
-    /// example because another object has the last turn, this method updates `seen`, and the decision is repeated.
+    /// example because another object has the last turn, this method updates `observed`, and the decision is repeated.
     ///
     /// # Assumptions
     ///
@@ -101,7 +101,7 @@ pub trait Operator: Send + Sync + 'static {
         &self,
         _object: &Self::Object,
         _claims: Self::Claims,
-        _seen: &mut Self::Observed,
+        _observed: &mut Self::Observed,
         _context: &Context,
         _now: Timestamp,
     ) -> impl Future<Output = Result<Admission, Error>> + Send {

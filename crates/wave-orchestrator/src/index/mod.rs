@@ -145,33 +145,33 @@ impl Index {
                     Subject::One(id) => self.by_object.entry(id.clone()).or_default().push(place),
                     Subject::Selected(selected) => self.by_kind.entry(selected.kind.clone()).or_default().push(place),
                 }
-                let mut knowledge = known.remove(&key_of(&wave.name, item)).unwrap_or_else(|| {
+                let mut record = known.remove(&key_of(&wave.name, item)).unwrap_or_else(|| {
                     let mut nothing = Known::default();
                     if written.contains(&wave.name) {
                         nothing.fence_from(now);
                     }
                     nothing
                 });
-                knowledge.adjust(item);
+                record.adjust(item);
                 if let Some(scope) = &item.scope {
-                    knowledge.unreachable = self.troubles.get(scope).cloned();
+                    record.unreachable = self.troubles.get(scope).cloned();
                 }
                 if !same_rollout {
-                    knowledge.begin_rollout();
+                    record.begin_rollout();
                 }
                 if subscription.completed.contains(&(wave.name.clone(), item.subject.to_string())) {
-                    knowledge.recall_completed(item);
+                    record.recall_completed(item);
                 }
                 if let Some(scope) = item.scope.as_ref().filter(|scope| self.synced.contains(*scope))
-                    && knowledge.is_unread()
+                    && record.is_unread()
                 {
                     match item.task {
                         // An object to apply is compared before it is written, so nothing is lost by not knowing it.
-                        Task::Apply(_) => knowledge.told(),
+                        Task::Apply(_) => record.told(),
                         _ => drop(again.insert(scope.clone())),
                     }
                 }
-                wave_counts.push(item, knowledge);
+                wave_counts.push(item, record);
             }
             wave_counts.count_twins(&wave.items);
             plan.counts_of_waves.push(wave_counts);
