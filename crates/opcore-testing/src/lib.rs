@@ -8,6 +8,7 @@
 //! | something that happens at the worst moment | [`meddling`] |
 //! | an operator that crashes at its n-th write | [`crashing`] |
 //! | an operator with the rights that its chart grants | [`chart`] |
+//! | the kind of ownership contracts | [`contract`] |
 //! | an operator and a Prometheus that is asked what its chart asks | [`monitored`] |
 #![allow(
     clippy::unwrap_used,
@@ -17,6 +18,7 @@
 )]
 
 pub mod chart;
+pub mod contract;
 pub mod crashing;
 pub mod meddling;
 pub mod monitored;

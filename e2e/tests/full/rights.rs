@@ -24,6 +24,8 @@ async fn the_rights_that_the_chart_grants_are_exactly_those_that_are_used() -> a
             not_run(NAME, "requests are logged in a sandbox only, one that was started with --audit");
             return Ok(());
         };
+        // Contracts are listed in any case, and watched where there is such a kind.
+        opcore_testing::contract::install(&stage.client).await;
         let release = notebook::install(stage, json!({ "replicaCount": 2 })).await?;
         everything_it_can_do(stage).await?;
 

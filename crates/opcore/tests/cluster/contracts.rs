@@ -8,33 +8,8 @@ use serde_json::json;
 
 use crate::notebook::Notebook;
 use crate::stage::{Stage, event, eventually};
+use opcore_testing::contract::install;
 use opcore_testing::proxy::{Fate, Proxy};
-
-/// The kind of contracts, as whoever installs it would define it.
-async fn install(client: &Client) {
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "ownershipcontracts.opcore.dev" },
-        "spec": {
-            "group": "opcore.dev", "scope": "Cluster",
-            "names": { "plural": "ownershipcontracts", "singular": "ownershipcontract", "kind": "OwnershipContract" },
-            "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            }}}],
-        },
-    });
-    let resource =
-        ApiResource::from_gvk(&GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition"));
-    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let params = PatchParams::apply("test");
-    let name = "ownershipcontracts.opcore.dev";
-    definitions.patch(name, &params, &Patch::Apply(&definition)).await.unwrap();
-    let established = |definition: &DynamicObject| {
-        let conditions = definition.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.iter().any(|condition| condition["type"] == "Established" && condition["status"] == "True")
-    };
-    eventually(&definitions, name, "established", established).await;
-}
 
 fn contracts(client: &Client) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("opcore.dev", "v1alpha1", "OwnershipContract");
