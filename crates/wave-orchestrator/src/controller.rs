@@ -96,8 +96,7 @@ impl Operator for WavePlans {
                     }
                     let Ok(value) = serde_json::to_value(object) else { continue };
                     if let Some(types) = &object.types {
-                        let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
-                        let kind = GroupKind { group: group.to_owned(), kind: types.kind.clone() };
+                        let kind = GroupKind::written(&types.api_version, &types.kind);
                         wake.extend(index.applied(&kind, &value, *changed, now));
                     }
                 }

@@ -331,8 +331,7 @@ fn refuse_doubles(wave: &mut WaveSubscription, first: &mut HashMap<ObjectId, Str
 }
 
 fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Result<Item, String> {
-    let group = item.api_version.split_once('/').map_or("", |(group, _)| group);
-    let kind = GroupKind { group: group.to_owned(), kind: item.kind.clone() };
+    let kind = GroupKind::written(&item.api_version, &item.kind);
     let namespaced = matches!(served, Served::Yes { namespaced: true, .. });
     let known = matches!(served, Served::Yes { .. });
     let subject = match &item.subject {

@@ -18,6 +18,7 @@ use super::relations::{Related, Relations};
 use super::{Context, Shared, Wakes, is_cluster_scoped};
 use crate::conditions::{READY, RECONCILING, STALLED};
 use crate::health::Expected;
+use crate::object::group_of;
 use crate::operator::{Note, Operator, Reconciled};
 use crate::queue::Key;
 use crate::watch::{self, Change, Concerns, Scope};
@@ -77,7 +78,7 @@ impl<K: Reconciled> Watches<K> {
             let references = object.owner_references().iter();
             references
                 .filter(|r| {
-                    r.controller == Some(true) && r.kind == K::kind(&()) && api_group(&r.api_version) == K::group(&())
+                    r.controller == Some(true) && r.kind == K::kind(&()) && group_of(&r.api_version) == K::group(&())
                 })
                 .map(|r| Key {
                     namespace: if is_cluster_scoped::<K>() { None } else { object.namespace() },
@@ -310,8 +311,4 @@ fn scopes(context: &Context, resource: &ApiResource, cluster: bool, labels: Opti
     } else {
         context.namespaces().iter().map(|namespace| scope(Some(namespace))).collect()
     }
-}
-
-fn api_group(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }

@@ -81,7 +81,7 @@ impl<'a> View<'a> {
     /// The API group; empty for the core group.
     pub(super) fn group(self) -> Option<&'a str> {
         let version = self.text("apiVersion")?;
-        Some(version.split_once('/').map_or("", |(group, _)| group))
+        Some(crate::object::group_of(version))
     }
 
     /// Whether the kind is built into Kubernetes. A CRD's group always contains a dot.

@@ -185,7 +185,7 @@ fn gates<'a>(
 /// The kinds of the objects that the plan applies or has applied, with counts.
 pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryKind> {
     let count = |api_version: &str, kind: &str| {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let group = opcore::object::group_of(api_version);
         let of_kind = seen.look.counts.iter().find(|(counted, _)| counted.group == group && counted.kind == kind);
         of_kind.map_or(0, |(_, count)| *count)
     };

@@ -59,7 +59,7 @@ fn read(value: &Value, line: usize, manifests: &mut Vec<Manifest>) -> Result<(),
         }
         return Ok(());
     }
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let group = opcore::object::group_of(api_version);
     let stage = Stage::of(group, kind);
     let Ok(object) = serde_json::from_value::<DynamicObject>(value.clone()) else {
         return fault(&format!("metadata of this {kind} is not that of a Kubernetes object"));
