@@ -87,7 +87,8 @@ impl Running {
     ) -> Self {
         let (stop, stopping) = watch::channel(false);
         let metrics = Metrics::new(opcore::build_info!()).unwrap();
-        Self::run(context_of(name, client, metrics, namespaces, Limits::default(), stopping), stop, make)
+        let parts = parts(name, client, metrics, namespaces, Limits::default(), stopping);
+        Self::run(Context::new(parts), stop, make)
     }
 
     /// Waits until it ends by itself, which none should.
@@ -122,32 +123,27 @@ pub fn context(
         metrics: metrics.clone(),
         deadline: settings.request_deadline,
     };
-    context_of(operator, shield.client(config).unwrap(), metrics, namespaces, settings.limits, stopping)
+    Context::new(parts(operator, shield.client(config).unwrap(), metrics, namespaces, settings.limits, stopping))
 }
 
 /// What is given to someone who only writes, where there is no ownership contract.
 pub fn without_contract(operator: &str, client: Client) -> Context {
+    let (metrics, stopping) = (Metrics::new(opcore::build_info!()).unwrap(), watch::channel(false).1);
     Context::new(Parts {
-        client,
-        operator: operator.to_owned(),
-        namespaces: Vec::new(),
-        limits: Limits::default(),
-        metrics: Metrics::new(opcore::build_info!()).unwrap(),
-        health: Health::default(),
         contract: InForce::Absent,
-        stopping: watch::channel(false).1,
+        ..parts(operator, client, metrics, &[], Limits::default(), stopping)
     })
 }
 
-fn context_of(
+fn parts(
     operator: &str,
     client: Client,
     metrics: Metrics,
     namespaces: &[&str],
     limits: Limits,
     stopping: watch::Receiver<bool>,
-) -> Context {
-    Context::new(Parts {
+) -> Parts {
+    Parts {
         client,
         operator: operator.to_owned(),
         namespaces: namespaces.iter().map(|namespace| (*namespace).to_owned()).collect(),
@@ -156,5 +152,5 @@ fn context_of(
         health: Health::default(),
         contract: InForce::default(),
         stopping,
-    })
+    }
 }
