@@ -54,8 +54,8 @@ impl Field {
         }
     }
 
-    /// Its value in the central config; none if it is empty.
-    pub fn central(self, parent: &ZeroTrustWorkloadIdentityManager) -> Option<&str> {
+    /// Its value in the spec of the central config; none if it is empty.
+    pub fn asked(self, parent: &ZeroTrustWorkloadIdentityManager) -> Option<&str> {
         let spec = &parent.spec;
         let value = match self {
             Self::TrustDomain => &spec.trust_domain,
@@ -64,6 +64,14 @@ impl Field {
             Self::JwtIssuer => &spec.jwt_issuer,
         };
         value.as_deref().filter(|value| !value.is_empty())
+    }
+
+    /// Its value in the central config that is in effect: a new trust domain is in effect only when the migration to it
+    /// has got that far.
+    pub fn central(self, parent: &ZeroTrustWorkloadIdentityManager) -> Option<&str> {
+        let asked = self.asked(parent)?;
+        let in_effect = parent.status.as_ref().and_then(|status| status.trust_domain.as_deref());
+        Some(if self == Self::TrustDomain { in_effect.unwrap_or(asked) } else { asked })
     }
 
     /// The value when nobody sets one. The trust domain has none: it must be chosen.
@@ -191,7 +199,7 @@ pub fn adopted(
 ) -> BTreeMap<Field, String> {
     let disputed: BTreeSet<_> = disagreements(operands).into_iter().map(|conflict| conflict.field).collect();
     let value = |field: &Field| {
-        if field.central(parent).is_some() || disputed.contains(field) {
+        if field.asked(parent).is_some() || disputed.contains(field) {
             return None;
         }
         let own = operands.iter().find_map(|(_, config)| config.own(*field))?;

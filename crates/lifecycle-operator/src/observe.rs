@@ -1,6 +1,7 @@
 //! What is read for one decision.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
@@ -18,7 +19,6 @@ use opcore::watch::discovery::{Served, WrittenKind};
 use opcore::writes::{Delete, Dependants, Target};
 use opcore::{Context, Error, ObjectId, Write};
 use serde_json::Value;
-use std::sync::Arc;
 
 use crate::api::v1alpha1::{
     OperandKind, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
@@ -106,12 +106,21 @@ impl Observed {
         self.peers.iter().find(|peer| peer.kind == kind)
     }
 
+    /// Whether the workload of the server is there and is to have pods.
+    pub fn server_runs(&self) -> bool {
+        let replicas = self.server.as_ref().and_then(|server| server.spec.as_ref()?.replicas);
+        replicas.is_some_and(|replicas| replicas > 0)
+    }
+
     /// The pods of a component, by the label that all operands' pods have.
     pub fn pods_of<'a>(&'a self, component: &'a str) -> impl Iterator<Item = &'a Pod> {
         let label = crate::render::COMPONENT_LABEL;
         self.pods.iter().filter(move |pod| pod.labels().get(label).is_some_and(|value| value == component))
     }
 }
+
+/// How many pods are read at a time when all in the cluster are: no more of them are in memory at once.
+const PAGE: u32 = 250;
 
 /// A pod that uses the CSI driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -289,6 +298,23 @@ impl Eyes {
         Ok(observed)
     }
 
+    /// Reads everything for the parent, beside its operands.
+    ///
+    /// # Errors
+    ///
+    /// When the API server could not be reached, or did not allow it.
+    pub async fn of_stack(&self, context: &Context, peers: Vec<Peer>) -> Result<Observed, Error> {
+        let reader = context.reader();
+        let of_stack = ListParams::default().labels(&format!("app.kubernetes.io/part-of={PART_OF}"));
+        Ok(Observed {
+            // With the managed fields, which the watch leaves out.
+            parent: reader.all::<ZeroTrustWorkloadIdentityManager>().get_opt(SINGLETON).await?,
+            peers,
+            pods: reader.namespaced::<Pod>(&self.settings.namespace).list(&of_stack).await?.items,
+            ..Observed::default()
+        })
+    }
+
     async fn server(&self, context: &Context) -> Result<Option<StatefulSet>, Error> {
         context.reader().namespaced(&self.settings.namespace).get_opt(crate::render::server::NAME).await
     }
@@ -315,12 +341,19 @@ impl Eyes {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             matches!(phase, Some("Succeeded" | "Failed"))
         };
-        let pods = context.reader().all::<Pod>().list(&ListParams::default()).await?;
-        let mut consumers: Vec<_> = pods
-            .iter()
-            .filter(|pod| uses(pod) && !over(pod))
-            .map(|pod| Consumer { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() })
-            .collect();
+        let mut consumers = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let pods = context.reader().all::<Pod>().list(&page).await?;
+            let users = pods.iter().filter(|pod| uses(pod) && !over(pod));
+            consumers.extend(
+                users.map(|pod| Consumer { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() }),
+            );
+            match pods.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
         consumers.sort();
         let nodes = context.reader().all::<CSINode>().list(&ListParams::default()).await?;
         let knows = |node: &&CSINode| node.spec.drivers.iter().any(|driver| is_ours(&driver.name));

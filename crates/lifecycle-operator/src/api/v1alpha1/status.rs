@@ -71,6 +71,9 @@ pub struct VolumeStatus {
     /// The request that the last backup was made for: the value of the annotation `ztwim.io/backup-requested-at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup_request: Option<String>,
+    /// The backup after which the volume was emptied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleared: Option<String>,
     /// The backup that was restored into the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<String>,
