@@ -3,3 +3,4 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod api;
+pub mod render;
