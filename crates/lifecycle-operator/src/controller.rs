@@ -145,28 +145,41 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
         any::<_, SpireOIDCDiscoveryProvider>(watches, None);
         any::<_, Namespace>(watches, None);
         any::<_, Pod>(watches, Some(&of_stack()));
-        watches.owns::<ServiceAccount>();
+        // By label: what must not go before its turn has no owner reference.
+        let ours = of_stack();
+        let ours = Some(ours.as_str());
+        any::<_, ServiceAccount>(watches, ours);
+        any::<_, StatefulSet>(watches, ours);
         match K::KIND {
             OperandKind::SpireServer => {
-                watches.owns::<Service>().owns::<Role>().owns::<RoleBinding>().owns::<ClusterRole>();
-                watches.owns::<ClusterRoleBinding>().owns::<StatefulSet>().owns::<Ingress>().owns::<Job>();
-                any::<_, ConfigMap>(watches, Some(&of_stack()));
-                any::<_, PersistentVolumeClaim>(watches, Some(&of_stack()));
+                any::<_, ConfigMap>(watches, ours);
+                any::<_, Service>(watches, ours);
+                any::<_, Role>(watches, ours);
+                any::<_, RoleBinding>(watches, ours);
+                any::<_, ClusterRole>(watches, ours);
+                any::<_, ClusterRoleBinding>(watches, ours);
+                any::<_, Ingress>(watches, ours);
+                any::<_, Job>(watches, ours);
+                any::<_, PersistentVolumeClaim>(watches, ours);
             }
             OperandKind::SpireAgent => {
-                watches.owns::<ClusterRole>().owns::<ClusterRoleBinding>().owns::<DaemonSet>();
-                any::<_, ConfigMap>(watches, Some(&of_stack()));
-                any::<_, StatefulSet>(watches, Some(&of_stack()));
+                any::<_, ConfigMap>(watches, ours);
+                any::<_, ClusterRole>(watches, ours);
+                any::<_, ClusterRoleBinding>(watches, ours);
+                any::<_, DaemonSet>(watches, ours);
             }
             OperandKind::SpiffeCSIDriver => {
-                watches.owns::<DaemonSet>().owns::<CSIDriver>();
-                any::<_, StatefulSet>(watches, Some(&of_stack()));
+                any::<_, DaemonSet>(watches, ours);
+                any::<_, CSIDriver>(watches, ours);
                 any::<_, CSINode>(watches, None);
             }
             OperandKind::SpireOIDCDiscoveryProvider => {
-                watches.owns::<ConfigMap>().owns::<Service>().owns::<Role>().owns::<RoleBinding>();
-                watches.owns::<Deployment>().owns::<Ingress>();
-                any::<_, StatefulSet>(watches, Some(&of_stack()));
+                any::<_, ConfigMap>(watches, ours);
+                any::<_, Service>(watches, ours);
+                any::<_, Role>(watches, ours);
+                any::<_, RoleBinding>(watches, ours);
+                any::<_, Deployment>(watches, ours);
+                any::<_, Ingress>(watches, ours);
             }
         }
     }

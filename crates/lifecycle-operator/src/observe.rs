@@ -201,6 +201,7 @@ fn owned_kinds(kind: OperandKind, platform: Platform, has_spiffe_ids: bool) -> V
             namespaced::<StatefulSet>(),
             namespaced::<Ingress>(),
             namespaced::<Job>(),
+            namespaced::<PersistentVolumeClaim>(),
         ]
         .into_iter()
         .chain(spiffe_ids())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::ResourceExt;
 use opcore::conditions::{self, New, Summary};
@@ -26,7 +26,7 @@ use crate::api::v1alpha1::{
 use crate::config::{is_orphaning, is_owned_by};
 use crate::observe::{Found, Observed};
 use crate::operand::Operand;
-use crate::render::volume::{DATA_CLAIM, Task};
+use crate::render::volume::{DATA_CLAIM, job_name};
 use crate::render::{self, Config};
 use crate::volume::report::Outcome;
 
@@ -74,7 +74,7 @@ fn is_or_are(names: &[String]) -> String {
 pub struct Scene<'a> {
     observed: &'a Observed,
     decider: &'a Decider,
-    /// The objects that belong to the operand. What `--cascade=orphan` released is not among them.
+    /// The objects that belong to the operand; none if `--cascade=orphan` released them.
     mine: Vec<&'a Found>,
     now: Timestamp,
 }
@@ -212,7 +212,8 @@ fn sockets(agent: &SpireAgent, scene: &Scene<'_>) -> Result<StepOf, render::Erro
     if !scene.observed.namespace_exists {
         return Ok(StepOf::done());
     }
-    let cleanup = render::agent::cleanup(agent, &scene.decider.settings)?;
+    let cleanup = render::agent::cleanup(agent, &scene.decider.settings, &scene.observed.platform);
+    let cleanup = Write::apply(&cleanup).map_err(|error| error.to_string())?;
     let found = cleanup.object().and_then(|id| live(scene.observed, &id));
     let Some(found) = found else {
         return Ok(StepOf::pending("sockets on the nodes are about to be removed", vec![cleanup]));
@@ -302,9 +303,9 @@ fn backup(server: &SpireServer, scene: &Scene<'_>, status: &mut OperandStatus) -
     if volume.last_backup.as_ref().is_some_and(|last| last.name == name) {
         return Ok(StepOf::done());
     }
-    let task = Task::Backup { name: &name };
-    let settings = &scene.decider.settings;
-    match volume::answer(&task.name(), scene.observed) {
+    let work = volume::backup_job(server, &name);
+    let job = job_name(&work);
+    match volume::answer(&job, scene.observed) {
         Answer::Over(report) if matches!(report.result, Outcome::BackedUp | Outcome::Empty) => {
             volume.last_backup = Some(crate::api::v1alpha1::Backup { name: name.clone(), ..volume::backup_of(&report, &name) });
             status.volume = Some(volume);
@@ -312,10 +313,10 @@ fn backup(server: &SpireServer, scene: &Scene<'_>, status: &mut OperandStatus) -
             Ok(StepOf::pending(report.message, Vec::new()))
         }
         Answer::Over(report) => {
-            Ok(StepOf::pending(format!("{} Mend that, and delete Job {} to try again.", report.message, task.name()), Vec::new()))
+            Ok(StepOf::pending(format!("{} Mend that, and delete Job {} to try again.", report.message, job), Vec::new()))
         }
         Answer::Lost => {
-            let jobs = scene.of_kind::<Job>().into_iter().filter(|found| found.object.name_any() == task.name());
+            let jobs = scene.of_kind::<Job>().into_iter().filter(|found| found.object.name_any() == job);
             Ok(StepOf::pending("the backup is made once more: its result was lost", jobs.map(Found::delete).collect()))
         }
         Answer::Running(trouble) => {
@@ -324,8 +325,8 @@ fn backup(server: &SpireServer, scene: &Scene<'_>, status: &mut OperandStatus) -
         Answer::NotAsked => {
             let config = config_of_data(server, scene.observed);
             let writes = vec![
-                render::volume::backup_claim(server, settings)?,
-                render::volume::job(server, &config, settings, &task)?,
+                volume::claim(&render::volume::backup_claim(server, &scene.decider.settings))?,
+                volume::job(server, &config, scene.observed, scene.decider, &work)?,
             ];
             Ok(StepOf::pending(format!("backup {name} is about to be made"), writes))
         }
@@ -395,6 +396,14 @@ fn others<K: TakenDown>(observed: &Observed) -> StepOf {
     if names.is_empty() { StepOf::done() } else { StepOf::pending(format!("{} to go first", is_or_are(&names)), Vec::new()) }
 }
 
+/// Whether `--cascade=orphan` released the objects of an operand: Kubernetes has taken the owner references away that
+/// every ServiceAccount of ours has.
+fn is_released<K: TakenDown>(operand: &K, observed: &Observed) -> bool {
+    let uid = operand.uid().unwrap_or_default();
+    let mut accounts = observed.found.iter().filter(|found| found.is::<ServiceAccount>());
+    accounts.any(|account| !is_owned_by(&account.object.metadata, &uid))
+}
+
 /// Decides how to take an operand down.
 pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decider, now: Timestamp) -> Decision<K> {
     let mut status = operand.status().cloned().unwrap_or_default();
@@ -405,8 +414,7 @@ pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decid
         Summary::reconciling("Orphaning", message).write(&mut decision.status, generation, now);
         return decision;
     }
-    let uid = operand.uid().unwrap_or_default();
-    let mine = observed.found.iter().filter(|found| is_owned_by(&found.object.metadata, &uid)).collect();
+    let mine = if is_released(operand, observed) { Vec::new() } else { observed.found.iter().collect() };
     let scene = Scene { observed, decider, mine, now };
     let policy = observed.parent.as_ref().map(|parent| parent.spec.teardown.clone()).unwrap_or_default();
 

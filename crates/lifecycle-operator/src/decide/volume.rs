@@ -10,18 +10,18 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use opcore::conditions::Summary;
 use opcore::{Note, Write, annotations};
 
 use super::{Decider, migration};
 use crate::api::v1alpha1::{
-    BACKUP_ANNOTATION, Backup, MigrationPhase, SpireServer, TRUST_DOMAIN_ANNOTATION, VolumeStatus, VolumeWork,
+    BACKUP_ANNOTATION, BACKUP_CLAIM, Backup, MigrationPhase, SpireServer, TRUST_DOMAIN_ANNOTATION, VolumeStatus, VolumeWork,
     VolumeWorkKind,
 };
 use crate::observe::{Found, Observed};
-use crate::render::volume::{DATA_CLAIM, Task};
+use crate::render::volume::{DATA_CLAIM, Task, Work, job_name};
 use crate::render::{self, Config};
 use crate::volume::report::{Outcome, Report};
 
@@ -115,7 +115,7 @@ fn trouble(pod: &Pod) -> Option<String> {
 pub fn backup_of(report: &Report, asked: &str) -> Backup {
     Backup {
         name: report.name.clone().unwrap_or_else(|| asked.to_owned()),
-        claim: render::volume::BACKUP_CLAIM.to_owned(),
+        claim: BACKUP_CLAIM.to_owned(),
         taken_at: report.taken_at,
         trust_domain: report.about.get("trustDomain").cloned(),
         files: report.files.unwrap_or_default(),
@@ -158,7 +158,7 @@ pub fn plan(
         )));
         return Ok(plan);
     }
-    plan.writes.push(render::volume::data_claim(server, config, &decider.settings)?);
+    plan.writes.push(claim(&render::volume::data_claim(server, config, &decider.settings))?);
     if plan.status.work.is_none() {
         let next = next_work(server, observed, &mut plan, now);
         plan.status.work = next;
@@ -177,7 +177,7 @@ pub fn plan(
     };
     plan.running = false;
     go_on(&work, server, config, observed, decider, &mut plan)?;
-    plan.over = jobs_that_are_over(observed, Some(&task(&work, server).name()));
+    plan.over = jobs_that_are_over(observed, Some(&job_name(&job_of(&work, server))));
     Ok(plan)
 }
 
@@ -220,15 +220,38 @@ fn next_work(server: &SpireServer, observed: &Observed, plan: &mut Plan, now: Ti
 }
 
 /// What a Job is to do.
-fn task<'a>(work: &'a VolumeWork, server: &'a SpireServer) -> Task<'a> {
+fn job_of<'a>(work: &'a VolumeWork, server: &'a SpireServer) -> Work<'a> {
     match work.kind {
-        VolumeWorkKind::Backup => Task::Backup { name: &work.backup },
+        VolumeWorkKind::Backup => backup_job(server, &work.backup),
         VolumeWorkKind::Restore => {
-            let from = server.spec.restore_from.as_ref();
-            Task::Restore { name: &work.backup, claim: from.map_or(render::volume::BACKUP_CLAIM, |from| &from.claim) }
+            let claim = server.spec.restore_from.as_ref().map_or(BACKUP_CLAIM, |from| &from.claim);
+            Work { task: Task::Restore, backup: &work.backup, claim, attempt: 1 }
         }
-        VolumeWorkKind::Clear => Task::Clear { name: &work.backup },
+        VolumeWorkKind::Clear => Work { task: Task::Clear, backup: &work.backup, claim: BACKUP_CLAIM, attempt: 1 },
     }
+}
+
+/// What a Job is to do that makes this backup.
+pub fn backup_job<'a>(server: &SpireServer, name: &'a str) -> Work<'a> {
+    Work { task: Task::Backup { keep: server.spec.backup.keep }, backup: name, claim: BACKUP_CLAIM, attempt: 1 }
+}
+
+/// The write of a claim, without an owner reference: it outlives the server.
+pub fn claim(claim: &PersistentVolumeClaim) -> Result<Write, render::Error> {
+    Write::apply(claim).map_err(|error| error.to_string())
+}
+
+/// The write of a Job, without an owner reference: while its owner is deleted in the foreground, Kubernetes would delete
+/// it at once.
+pub fn job(
+    server: &SpireServer,
+    config: &Config,
+    observed: &Observed,
+    decider: &Decider,
+    work: &Work<'_>,
+) -> Result<Write, render::Error> {
+    let job = render::volume::job(server, config, &decider.settings, &observed.platform, work);
+    Write::apply(&job).map_err(|error| error.to_string())
 }
 
 fn waits(work: &VolumeWork) -> Summary {
@@ -254,7 +277,7 @@ fn go_on(
     decider: &Decider,
     plan: &mut Plan,
 ) -> Result<(), render::Error> {
-    let task = task(work, server);
+    let asked = job_of(work, server);
     let mut work = work.clone();
     if server_is_there(observed) {
         work.message = Some("The server's pod is still there.".to_owned());
@@ -262,18 +285,17 @@ fn go_on(
         plan.status.work = Some(work);
         return Ok(());
     }
-    let job = task.name();
-    match answer(&job, observed) {
-        Answer::NotAsked | Answer::Running(_) | Answer::Lost => {
-            if matches!(task, Task::Backup { .. }) {
-                plan.writes.push(render::volume::backup_claim(server, &decider.settings)?);
+    let name = job_name(&asked);
+    match answer(&name, observed) {
+        found @ (Answer::NotAsked | Answer::Running(_) | Answer::Lost) => {
+            if matches!(asked.task, Task::Backup { .. }) {
+                plan.writes.push(claim(&render::volume::backup_claim(server, &decider.settings))?);
             }
-            let lost = matches!(answer(&job, observed), Answer::Lost);
             // A Job whose result is lost is deleted first, by its place among those that are over.
-            if !lost {
-                plan.writes.push(render::volume::job(server, config, &decider.settings, &task)?);
+            if found != Answer::Lost {
+                plan.writes.push(job(server, config, observed, decider, &asked)?);
             }
-            work.message = match answer(&job, observed) {
+            work.message = match found {
                 Answer::Running(message) => message,
                 _ => None,
             };
@@ -282,7 +304,7 @@ fn go_on(
         }
         Answer::Over(report) => {
             let migrates = migration::of(observed.parent.as_ref()).is_some();
-            ended(&work, &report, &job, migrates, plan);
+            ended(&work, &report, &name, migrates, plan);
         }
     }
     Ok(())

@@ -96,7 +96,19 @@ pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
 /// The value of `app.kubernetes.io/part-of` on all objects of the stack.
 pub const PART_OF: &str = "spire";
 
-/// The write of an object that belongs to an operand: with a controller reference, so that Kubernetes knows, too.
+/// The write of an object that must not go before its turn: a workload, what makes it reachable, a CSIDriver.
+///
+/// It has no owner reference, and is found by our marks. With a reference, `kubectl delete --cascade=foreground` would
+/// have Kubernetes delete all workloads of the stack at once: the driver before the pods that need it to end.
+pub(crate) fn in_order<K>(object: &K) -> Result<Write, Error>
+where
+    K: Resource<DynamicType = ()> + Serialize,
+{
+    Write::apply(object).map_err(|error| error.to_string())
+}
+
+/// The write of an object that belongs to an operand and may go at any time: with a controller reference, so that
+/// Kubernetes knows, too.
 pub(crate) fn owned<O, K>(owner: &O, mut object: K) -> Result<Write, Error>
 where
     O: Resource<DynamicType = ()>,
