@@ -337,12 +337,10 @@ mod tests {
         let server = operand(SERVER, json!({ "trustDomain": "old.io", "clusterName": "c" }), "trustDomain");
         let (config, values) = effective(SERVER, &server, Some(&parent(json!({ "trustDomain": "new.io" })))).unwrap();
         assert_eq!((config.trust_domain.as_str(), config.cluster_name.as_str()), ("new.io", "c"));
-        assert_eq!(values.iter().map(|value| value.from).collect::<Vec<_>>(), [
-            Provenance::Inherited,
-            Provenance::Own,
-            Provenance::Default,
-            Provenance::Default
-        ]);
+        assert_eq!(
+            values.iter().map(|value| value.from).collect::<Vec<_>>(),
+            [Provenance::Inherited, Provenance::Own, Provenance::Default, Provenance::Default]
+        );
         assert_eq!(config.jwt_issuer, "https://oidc-discovery.new.io");
     }
 
@@ -381,8 +379,10 @@ mod tests {
 
     #[test]
     fn a_field_that_someone_else_manages_too_is_not_inherited() {
-        let entry = |manager: &str, fields: Value| json!({ "manager": manager, "operation": "Apply", "apiVersion": "v1",
-            "fieldsType": "FieldsV1", "fieldsV1": { "f:spec": fields } });
+        let entry = |manager: &str, fields: Value| {
+            json!({ "manager": manager, "operation": "Apply", "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": { "f:spec": fields } })
+        };
         let meta: ObjectMeta = serde_json::from_value(json!({ "managedFields": [
             entry("lifecycle-operator", json!({ "f:trustDomain": {}, "f:clusterName": {} })),
             entry("kubectl", json!({ "f:clusterName": {}, "f:jwtIssuer": {} })),

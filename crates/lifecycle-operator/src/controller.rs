@@ -6,9 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
@@ -30,22 +28,34 @@ use crate::metrics::StackMetrics;
 use crate::observe::{Eyes, Observed, peers};
 use crate::operand::Operand;
 use crate::render::{PART_OF, Settings};
+use crate::summary::Summary;
 
 /// What the operators of all kinds share.
 pub struct Shared {
     decider: Decider,
     eyes: Eyes,
     metrics: Option<Arc<StackMetrics>>,
+    summary: Summary,
 }
 
 impl Shared {
+    /// What the policies know of the operands.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
     /// Creates it.
     pub fn new(context: &Context, settings: Settings) -> Arc<Self> {
         let discovery = Discovery::new(context);
         discovery.follow(|_| {});
         let eyes = Eyes::new(&settings, discovery);
         let metrics = StackMetrics::new(context.metrics());
-        Arc::new(Self { decider: Decider { settings, operator: context.operator().to_owned() }, eyes, metrics })
+        Arc::new(Self {
+            decider: Decider { settings, operator: context.operator().to_owned() },
+            eyes,
+            metrics,
+            summary: Summary::default(),
+        })
     }
 }
 
@@ -185,6 +195,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
     }
 
     async fn observe(&self, operand: &K, context: &Context) -> Result<Observed, Error> {
+        self.shared.summary.changed();
         self.shared.eyes.of_operand(operand, context).await
     }
 
@@ -199,7 +210,9 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
     /// What the server answered when it was asked about its agents.
     fn after_writes(&self, _: &K, status: &mut OperandStatus, done: &Done<'_>, _: Timestamp) {
         let answers = done.attempts.iter().filter_map(|attempt| match (&attempt.write, &attempt.outcome) {
-            (Write::Exec(exec), Outcome::Ran { stdout, exit: 0, .. }) if exec.command.iter().any(|word| word == "list") => {
+            (Write::Exec(exec), Outcome::Ran { stdout, exit: 0, .. })
+                if exec.command.iter().any(|word| word == "list") =>
+            {
                 Some(stdout)
             }
             _ => None,
@@ -210,7 +223,10 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
     }
 
     fn remedy(&self, _: &K, refusal: &Refusal) -> Option<String> {
-        Some(format!("The chart of the lifecycle-operator grants the right to write {}: upgrade it.", refusal.object.kind.kind))
+        Some(format!(
+            "The chart of the lifecycle-operator grants the right to write {}: upgrade it.",
+            refusal.object.kind.kind
+        ))
     }
 
     fn published(&self, _: &K, status: &OperandStatus, now: Timestamp) {
@@ -220,6 +236,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
     }
 
     fn forget(&self, _: &Key) {
+        self.shared.summary.changed();
         if let Some(metrics) = &self.shared.metrics {
             metrics.forget(K::KIND);
         }

@@ -26,7 +26,11 @@ struct StackFlags {
     image_spire_server: String,
 
     /// The image of SPIRE's controller manager.
-    #[arg(long, env = "OPCORE_IMAGE_CONTROLLER_MANAGER", default_value = "ghcr.io/spiffe/spire-controller-manager:0.6.2")]
+    #[arg(
+        long,
+        env = "OPCORE_IMAGE_CONTROLLER_MANAGER",
+        default_value = "ghcr.io/spiffe/spire-controller-manager:0.6.2"
+    )]
     image_controller_manager: String,
 
     /// The image of the SPIRE agent.
@@ -38,7 +42,11 @@ struct StackFlags {
     image_csi_driver: String,
 
     /// The image of the program that registers the driver with the kubelet.
-    #[arg(long, env = "OPCORE_IMAGE_CSI_REGISTRAR", default_value = "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.15.0")]
+    #[arg(
+        long,
+        env = "OPCORE_IMAGE_CSI_REGISTRAR",
+        default_value = "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.15.0"
+    )]
     image_csi_registrar: String,
 
     /// The image of the OIDC discovery provider.
@@ -85,13 +93,15 @@ static ALLOCATOR: opcore::Allocator = opcore::Allocator;
 fn main() -> std::process::ExitCode {
     opcore::runtime::run_with(opcore::build_info!(), |context, flags: StackFlags| async move {
         let policies = policies::all(flags.conflict_policies, &flags.operand_namespace);
-        let shared = Shared::new(&context, flags.settings());
+        let settings = flags.settings();
+        let shared = Shared::new(&context, settings.clone());
         futures::try_join!(
             context.controller(Stack::new(&shared)),
             context.controller(Operands::<SpireServer>::new(&shared)),
             context.controller(Operands::<SpireAgent>::new(&shared)),
             context.controller(Operands::<SpiffeCSIDriver>::new(&shared)),
             context.controller(Operands::<SpireOIDCDiscoveryProvider>::new(&shared)),
+            shared.summary().keep(&context, &settings.namespace),
             opcore::admission::keep(&context, &policies),
         )
         .map(|_| ())

@@ -8,9 +8,7 @@ use opcore::conditions::{READY, STALLED, is_true};
 use opcore::metrics::{Kind, Metric, Metrics};
 use prometheus::IntGaugeVec;
 
-use crate::api::v1alpha1::{
-    MigrationPhase, OperandKind, OperandStatus, ZeroTrustWorkloadIdentityManagerStatus,
-};
+use crate::api::v1alpha1::{MigrationPhase, OperandKind, OperandStatus, ZeroTrustWorkloadIdentityManagerStatus};
 use crate::decide::teardown::DELETION_BLOCKED;
 
 /// Whether an operand is ready.
@@ -63,8 +61,7 @@ pub const MIGRATING: Metric = Metric {
     help: "When the migration to another trust domain that is under way began; 0 if there is none.",
 };
 /// All metrics that only this operator has.
-pub const ALL: &[Metric] =
-    &[READY_OPERANDS, STALLED_OPERANDS, BLOCKED, TEARDOWN_STARTED, OVERDUE, BACKUP, MIGRATING];
+pub const ALL: &[Metric] = &[READY_OPERANDS, STALLED_OPERANDS, BLOCKED, TEARDOWN_STARTED, OVERDUE, BACKUP, MIGRATING];
 
 /// The name of the stack among the operands in labels.
 const STACK: &str = "ZeroTrustWorkloadIdentityManager";

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
@@ -183,9 +181,8 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
 
 /// The kinds of which an operand may have objects: what is no longer wanted is found among them.
 fn owned_kinds(kind: OperandKind, platform: Platform, has_spiffe_ids: bool) -> Vec<OwnedKind> {
-    let optional = |has: bool, resource: ApiResource, namespaced: bool| {
-        has.then_some(OwnedKind { resource, namespaced })
-    };
+    let optional =
+        |has: bool, resource: ApiResource, namespaced: bool| has.then_some(OwnedKind { resource, namespaced });
     let route = || optional(platform.routes, routes(), true);
     let constraints = || optional(platform.security_context_constraints, security_context_constraints(), false);
     let spiffe_ids = || optional(has_spiffe_ids, cluster_spiffe_ids(), false);
@@ -217,14 +214,12 @@ fn owned_kinds(kind: OperandKind, platform: Platform, has_spiffe_ids: bool) -> V
         .into_iter()
         .chain(constraints())
         .collect(),
-        OperandKind::SpiffeCSIDriver => [
-            namespaced::<ServiceAccount>(),
-            namespaced::<DaemonSet>(),
-            clustered::<CSIDriver>(),
-        ]
-        .into_iter()
-        .chain(constraints())
-        .collect(),
+        OperandKind::SpiffeCSIDriver => {
+            [namespaced::<ServiceAccount>(), namespaced::<DaemonSet>(), clustered::<CSIDriver>()]
+                .into_iter()
+                .chain(constraints())
+                .collect()
+        }
         OperandKind::SpireOIDCDiscoveryProvider => [
             namespaced::<ServiceAccount>(),
             namespaced::<ConfigMap>(),
@@ -330,8 +325,12 @@ impl Eyes {
 
     /// Who still uses the CSI driver: pods by their volumes, in all namespaces, and kubelets.
     async fn users_of_driver(&self, observed: &mut Observed, context: &Context) -> Result<(), Error> {
-        let names: BTreeSet<String> =
-            observed.found.iter().filter(|found| found.is::<CSIDriver>()).map(|found| found.object.name_any()).collect();
+        let names: BTreeSet<String> = observed
+            .found
+            .iter()
+            .filter(|found| found.is::<CSIDriver>())
+            .map(|found| found.object.name_any())
+            .collect();
         let driver = observed.peer(OperandKind::SpiffeCSIDriver).and_then(|peer| peer.spec["pluginName"].as_str());
         let is_ours = |name: &str| names.contains(name) || driver == Some(name);
         let uses = |pod: &Pod| {

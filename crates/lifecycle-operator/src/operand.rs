@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use kube::ResourceExt;
 use kube::api::{ApiResource, ObjectMeta};
 use kube::core::ClusterResourceScope;
 use kube::core::object::{HasSpec, HasStatus};
-use kube::{Resource, ResourceExt};
 use opcore::conditions::{Condition, Conditions, READY, find, is_true};
 use opcore::operator::Reconciled;
 use opcore::writes::{Delete, Dependants, Target};

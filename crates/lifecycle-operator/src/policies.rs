@@ -64,7 +64,9 @@ fn field(of: &str, field: Field) -> String {
 
 /// Whether an operand says that it has a field from its parent.
 fn inherits(of: &str, field: Field) -> String {
-    format!("{of}.metadata.?annotations['{INHERITED_ANNOTATION}'].orValue('').split(',').exists(name, name == '{field}')")
+    format!(
+        "{of}.metadata.?annotations['{INHERITED_ANNOTATION}'].orValue('').split(',').exists(name, name == '{field}')"
+    )
 }
 
 /// The sentence that names both values and both objects.
@@ -80,7 +82,8 @@ fn conflict(field: Field, one: (&str, &str), other: (&str, &str)) -> Message {
 /// Writing the parent, with an operand that exists.
 fn of_parent(kind: OperandKind) -> Policy {
     let rule = |field: &Field| {
-        let (asked, had, own) = (self::field("object", *field), self::field("oldObject", *field), self::field("params", *field));
+        let (asked, had, own) =
+            (self::field("object", *field), self::field("oldObject", *field), self::field("params", *field));
         Rule {
             // What was accepted before is not refused later, because of a value that does not change.
             expression: format!(
@@ -94,7 +97,12 @@ fn of_parent(kind: OperandKind) -> Policy {
         name: format!("ztwim-agrees-with-{}", plural(kind)),
         requests: writes_to("zerotrustworkloadidentitymanagers"),
         rules: Field::of(kind).iter().map(rule).collect(),
-        params: Some(Params { api_version: API_VERSION.to_owned(), kind: kind.as_str().to_owned(), namespace: None, name: SINGLETON.to_owned() }),
+        params: Some(Params {
+            api_version: API_VERSION.to_owned(),
+            kind: kind.as_str().to_owned(),
+            namespace: None,
+            name: SINGLETON.to_owned(),
+        }),
         response: Response::Deny,
         ..Policy::default()
     }
@@ -103,7 +111,8 @@ fn of_parent(kind: OperandKind) -> Policy {
 /// Writing an operand, with a parent that exists.
 fn of_operand(kind: OperandKind) -> Policy {
     let rule = |field: &Field| {
-        let (own, had, asked) = (self::field("object", *field), self::field("oldObject", *field), self::field("params", *field));
+        let (own, had, asked) =
+            (self::field("object", *field), self::field("oldObject", *field), self::field("params", *field));
         // While a migration is under way, the old trust domain is still in effect.
         let in_effect = match field {
             Field::TrustDomain => format!("{own} == params.?status.trustDomain.orValue('')"),
@@ -120,7 +129,12 @@ fn of_operand(kind: OperandKind) -> Policy {
         name: format!("{}-agree-with-ztwim", plural(kind)),
         requests: writes_to(plural(kind)),
         rules: Field::of(kind).iter().map(rule).collect(),
-        params: Some(Params { api_version: API_VERSION.to_owned(), kind: PARENT.to_owned(), name: SINGLETON.to_owned(), namespace: None }),
+        params: Some(Params {
+            api_version: API_VERSION.to_owned(),
+            kind: PARENT.to_owned(),
+            name: SINGLETON.to_owned(),
+            namespace: None,
+        }),
         response: Response::Deny,
         ..Policy::default()
     }

@@ -4,10 +4,10 @@
 //! minute; waiting for the bundle is faster. What runs already is never stopped because something before it is not
 //! ready; only a newer version waits until the server has been upgraded.
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use opcore::Write;
 use opcore::readiness;
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::v1alpha1::{OperandKind, SINGLETON};
@@ -25,7 +25,13 @@ pub struct Wait {
 }
 
 /// What a workload waits for before it is applied, if anything.
-pub fn wait(kind: OperandKind, workload: &[Write], observed: &Observed, settings: &Settings, now: Timestamp) -> Option<Wait> {
+pub fn wait(
+    kind: OperandKind,
+    workload: &[Write],
+    observed: &Observed,
+    settings: &Settings,
+    now: Timestamp,
+) -> Option<Wait> {
     let running: Vec<_> = workload.iter().map(|write| running_images(write, observed)).collect();
     if running.iter().any(Option::is_none) {
         return before_the_first_start(kind, observed);

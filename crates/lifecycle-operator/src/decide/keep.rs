@@ -71,7 +71,8 @@ impl Wants for SpireServer {
         let summary = plan.summary.or_else(|| {
             // Ready means that agents can start.
             (!gate::has_bundle(observed)).then(|| {
-                let message = format!("The server has not yet put its trust bundle into ConfigMap {}.", config.bundle_config_map);
+                let message =
+                    format!("The server has not yet put its trust bundle into ConfigMap {}.", config.bundle_config_map);
                 Summary::reconciling("WaitingForBundle", message)
             })
         });
@@ -92,9 +93,9 @@ impl Wants for SpireAgent {
         let objects = render::agent::objects(self, config, &decider.settings, &observed.platform)?;
         let migration = migration::of(observed.parent.as_ref());
         let stopped = migration::stops(observed.parent.as_ref());
-        let summary = migration.filter(|_| stopped).map(|migration| {
-            Summary::reconciling("Migrating", migration::message(migration))
-        });
+        let summary = migration
+            .filter(|_| stopped)
+            .map(|migration| Summary::reconciling("Migrating", migration::message(migration)));
         Ok(Wanted { objects, summary, stopped, ..Wanted::default() })
     }
 }
@@ -143,7 +144,9 @@ impl Wants for SpireOIDCDiscoveryProvider {
 fn differ((one, field, other, its): (&str, &str, &str, &str), this: &str, that: &str) -> Summary {
     Summary::stalled(
         "ConfigConflict",
-        format!("{field} of {one} {SINGLETON} is {this:?}, but {its} of {other} {SINGLETON} is {that:?}. Make them equal."),
+        format!(
+            "{field} of {one} {SINGLETON} is {this:?}, but {its} of {other} {SINGLETON} is {that:?}. Make them equal."
+        ),
     )
 }
 
@@ -152,7 +155,7 @@ pub const WARNING: &str = "ConfigurationWarning";
 
 /// Decides for an operand that is not being deleted.
 pub fn keep<K: Wants>(operand: &K, observed: &Observed, decider: &Decider, now: Timestamp) -> Decision<K> {
-    let mut decision = Decision::say(operand.status().cloned().unwrap_or_default());
+    let mut decision: Decision<K> = Decision::say(operand.status().cloned().unwrap_or_default());
     let generation = operand.meta().generation;
     let summary = match config::effective(K::KIND, &config_of(operand), observed.parent.as_ref()) {
         Err(unusable) => Summary::stalled(unusable.reason(), unusable.to_string()),
@@ -223,7 +226,11 @@ fn applying(pending: &[ObjectId]) -> Option<Summary> {
 }
 
 fn suspended(pending: &[ObjectId], objects: &Objects, observed: &Observed, now: Timestamp) -> Summary {
-    let said = if pending.is_empty() { "Nothing waits.".to_owned() } else { format!("{} objects wait to be applied.", pending.len()) };
+    let said = if pending.is_empty() {
+        "Nothing waits.".to_owned()
+    } else {
+        format!("{} objects wait to be applied.", pending.len())
+    };
     let runs = objects.workload.iter().all(|write| readiness_of(write, observed, now).is_some_and(|it| it.is_ready()));
     if runs && pending.is_empty() {
         Summary::ready("Suspended", "spec.suspend is true: everything is left as it is.")
@@ -239,7 +246,10 @@ fn unwanted(objects: &Objects, stopped: bool, observed: &Observed) -> Vec<Write>
     let wanted: Vec<_> =
         objects.support.iter().chain(workload).chain(&objects.routes).filter_map(Write::object).collect();
     let gone = |found: &&Found| {
-        !found.is::<PersistentVolumeClaim>() && !found.is::<Job>() && !found.is_deleting() && !wanted.contains(&found.id())
+        !found.is::<PersistentVolumeClaim>()
+            && !found.is::<Job>()
+            && !found.is_deleting()
+            && !wanted.contains(&found.id())
     };
     observed.found.iter().filter(gone).map(Found::delete).collect()
 }

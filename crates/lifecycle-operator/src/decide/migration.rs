@@ -44,7 +44,9 @@ pub fn advance(migration: &Migration, observed: &Observed, now: Timestamp) -> Mi
     let mut next = migration.clone();
     let volume = observed.peer(OperandKind::SpireServer).and_then(|server| server.status.volume.as_ref());
     let is_drained = || {
-        let pods = || observed.pods_of(crate::render::server::COMPONENT).chain(observed.pods_of(crate::render::agent::COMPONENT));
+        let pods = || {
+            observed.pods_of(crate::render::server::COMPONENT).chain(observed.pods_of(crate::render::agent::COMPONENT))
+        };
         pods().next().is_none()
     };
     let is_backed_up = || {

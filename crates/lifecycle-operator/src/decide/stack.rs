@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
+use kube::api::{ApiResource, DynamicObject, ObjectMeta, TypeMeta};
 use opcore::act::Comparison;
 use opcore::conditions::{self, Condition, New, Summary};
 use opcore::finalizer::{self, StepStatus, Teardown, step};
@@ -42,7 +42,7 @@ type Parent = ZeroTrustWorkloadIdentityManager;
 
 /// Decides for a parent that is not being deleted.
 pub fn keep(parent: &Parent, observed: &Observed, decider: &Decider, now: Timestamp) -> Decision<Parent> {
-    let mut decision = Decision::say(parent.status.clone().unwrap_or_default());
+    let mut decision: Decision<Parent> = Decision::say(parent.status.clone().unwrap_or_default());
     let operands: Vec<(OperandKind, &OperandConfig)> =
         observed.peers.iter().map(|peer| (peer.kind, &peer.config)).collect();
     decision.status.operands = observed.peers.iter().map(summarized).collect();
@@ -55,7 +55,8 @@ pub fn keep(parent: &Parent, observed: &Observed, decider: &Decider, now: Timest
         .filter(|conflict| conflict.field.asked(parent).is_none())
         .chain(observed.peers.iter().flat_map(|peer| config::conflicts(parent, peer.kind, &peer.config)))
         .collect();
-    let trust_domain = Field::TrustDomain.asked(parent).or_else(|| adopted.get(&Field::TrustDomain).map(String::as_str));
+    let trust_domain =
+        Field::TrustDomain.asked(parent).or_else(|| adopted.get(&Field::TrustDomain).map(String::as_str));
     let summary = match (disputed.first(), trust_domain) {
         (Some(conflict), _) => Summary::stalled("ConfigConflict", conflict.to_string()),
         (None, None) => {
@@ -98,19 +99,17 @@ fn run(
     for kind in OperandKind::ALL {
         match observed.peer(kind) {
             Some(peer) if peer.is_deleting() => {}
-            Some(peer) => decision.writes.together(hand_down(parent, peer, decider)),
-            None if parent.spec.operands.contains(&kind) => match creation(parent, kind, decider, now) {
-                Ok(write) => {
-                    decision.writes.then(write);
-                    continue;
+            Some(peer) => {
+                decision.writes.together(hand_down(parent, peer, decider));
+            }
+            None if parent.spec.operands.contains(&kind) => match may_create(parent, kind, now) {
+                Ok(()) => {
+                    decision.writes.then(creation(parent, kind));
                 }
-                Err(later) => {
-                    decision.next = Next::At(later);
-                    continue;
-                }
+                Err(later) => decision.next = Next::At(later),
             },
-            None => continue,
-        };
+            None => {}
+        }
     }
     if let Some(problem) = problem {
         return problem;
@@ -129,7 +128,8 @@ fn may_migrate(parent: &Parent, observed: &Observed) -> Result<(), String> {
             parent.spec.trust_domain.as_deref().unwrap_or_default(),
         ));
     }
-    let database = observed.peer(OperandKind::SpireServer).and_then(|server| server.spec.pointer("/datastore/databaseType"));
+    let database =
+        observed.peer(OperandKind::SpireServer).and_then(|server| server.spec.pointer("/datastore/databaseType"));
     match database.and_then(Value::as_str) {
         None | Some("sql" | "sqlite3") => Ok(()),
         Some(other) => Err(format!(
@@ -139,7 +139,12 @@ fn may_migrate(parent: &Parent, observed: &Observed) -> Result<(), String> {
     }
 }
 
-fn migrate(migration: &Migration, observed: &Observed, status: &mut ZeroTrustWorkloadIdentityManagerStatus, now: Timestamp) {
+fn migrate(
+    migration: &Migration,
+    observed: &Observed,
+    status: &mut ZeroTrustWorkloadIdentityManagerStatus,
+    now: Timestamp,
+) {
     let next = migration::advance(migration, observed, now);
     if next.phase >= MigrationPhase::Switching {
         status.trust_domain = Some(next.to.clone());
@@ -153,7 +158,8 @@ fn adopt(read: &Parent, adopted: &BTreeMap<Field, String>, decider: &Decider) ->
     let before = config::managed_alone(OperandKind::SpireServer, &read.metadata, &decider.operator);
     let before = before.iter().filter_map(|field| Some((*field, field.asked(read)?.to_owned())));
     let values: BTreeMap<Field, String> = before.chain(adopted.clone()).collect();
-    let spec: Map<String, Value> = values.into_iter().map(|(field, value)| (field.as_str().to_owned(), value.into())).collect();
+    let spec: Map<String, Value> =
+        values.into_iter().map(|(field, value)| (field.as_str().to_owned(), value.into())).collect();
     Write::Claim { target: Target::of(read), fields: json!({ "spec": spec }) }
 }
 
@@ -185,15 +191,7 @@ fn hand_down(parent: &Parent, peer: &Peer, decider: &Decider) -> Option<Write> {
     let own = peer.config.values.keys().copied().filter(|field| !ours.contains(field)).collect();
     let fields = managed(parent, &inherited(parent, peer.kind, &own));
     let claimant = Claimant::acting_for(&decider.operator, parent);
-    let object = DynamicObject {
-        types: Some(TypeMeta { api_version: peer.resource.api_version.clone(), kind: peer.resource.kind.clone() }),
-        metadata: ObjectMeta {
-            name: peer.meta.name.clone(),
-            ..serde_json::from_value(fields["metadata"].clone()).unwrap_or_default()
-        },
-        data: json!({ "spec": fields["spec"] }),
-    };
-    let apply = Write::apply_dynamic(peer.resource.clone(), object);
+    let apply = applied(peer.resource.clone(), peer.meta.name.as_deref().unwrap_or(SINGLETON), &fields);
     // What somebody else created is not ours until it says that we are its parent.
     if !peer.is_owned_by(&parent.uid().unwrap_or_default()) {
         return Some(Write::Claim { target: peer.target(), fields });
@@ -207,26 +205,31 @@ fn hand_down(parent: &Parent, peer: &Peer, decider: &Decider) -> Option<Write> {
     (!holds).then_some(apply)
 }
 
-/// The write that creates an operand, or the time when it may be created.
-fn creation(parent: &Parent, kind: OperandKind, decider: &Decider, now: Timestamp) -> Result<Write, Timestamp> {
-    let _ = decider;
+/// Whether an operand may be created now, or else when. One that was there before is created again at once.
+fn may_create(parent: &Parent, kind: OperandKind, now: Timestamp) -> Result<(), Timestamp> {
     let created = parent.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let from = created.saturating_add(GRACE).unwrap_or(now);
-    let is_known = parent.status.as_ref().is_some_and(|status| status.operands.iter().any(|operand| operand.kind == kind));
-    if now < from && !is_known {
-        return Err(from);
-    }
+    let was_there =
+        parent.status.as_ref().is_some_and(|status| status.operands.iter().any(|operand| operand.kind == kind));
+    if now < from && !was_there { Err(from) } else { Ok(()) }
+}
+
+/// The write that creates an operand.
+fn creation(parent: &Parent, kind: OperandKind) -> Write {
     let resource = resource_of(kind);
     let fields = managed(parent, &inherited(parent, kind, &BTreeSet::new()));
+    applied(resource, SINGLETON, &fields)
+}
+
+/// The write that applies what the parent manages of an operand.
+fn applied(resource: ApiResource, name: &str, fields: &Value) -> Write {
+    let metadata = serde_json::from_value(fields["metadata"].clone()).unwrap_or_default();
     let object = DynamicObject {
         types: Some(TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() }),
-        metadata: ObjectMeta {
-            name: Some(SINGLETON.to_owned()),
-            ..serde_json::from_value(fields["metadata"].clone()).unwrap_or_default()
-        },
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..metadata },
         data: json!({ "spec": fields["spec"] }),
     };
-    Ok(Write::apply_dynamic(resource, object))
+    Write::apply_dynamic(resource, object)
 }
 
 /// The state of an operand, as the parent repeats it.
@@ -247,7 +250,8 @@ fn of_operands(parent: &Parent, observed: &Observed) -> Summary {
     if !missing.is_empty() {
         return Summary::reconciling("CreatingOperands", format!("Creating {}.", missing.join(", ")));
     }
-    let deleting: Vec<_> = observed.peers.iter().filter(|peer| peer.is_deleting()).map(|peer| peer.kind.to_string()).collect();
+    let deleting: Vec<_> =
+        observed.peers.iter().filter(|peer| peer.is_deleting()).map(|peer| peer.kind.to_string()).collect();
     if !deleting.is_empty() {
         return Summary::reconciling("OperandsDeleting", format!("{} is being deleted.", deleting.join(", ")));
     }
@@ -286,7 +290,11 @@ fn conclude(
     };
     say(PROGRESSING, summary.state == conditions::ObjectState::Reconciling);
     say(DEGRADED, summary.state == conditions::ObjectState::Stalled);
-    let words = if all_ready { ("Ready", "All operands are ready.") } else { ("OperandsNotReady", "Not all operands are ready.") };
+    let words = if all_ready {
+        ("Ready", "All operands are ready.")
+    } else {
+        ("OperandsNotReady", "Not all operands are ready.")
+    };
     let truth = if all_ready { "True" } else { "False" };
     for kind in [OPERANDS_AVAILABLE, UPGRADEABLE] {
         conditions::set(conditions, New { kind, status: truth, reason: words.0, message: words.1 }, generation, now);
@@ -346,7 +354,10 @@ fn waits_for(peer: &Peer) -> StepStatus {
     }
     let blocked = conditions::find(&peer.status.conditions, DELETION_BLOCKED).filter(|it| it.status == "True");
     match blocked {
-        Some(blocked) => StepStatus::Blocked { by: vec![format!("{} {SINGLETON}: {}", peer.kind, blocked.message.trim_end_matches('.'))], retry: None },
+        Some(blocked) => StepStatus::Blocked {
+            by: vec![format!("{} {SINGLETON}: {}", peer.kind, blocked.message.trim_end_matches('.'))],
+            retry: None,
+        },
         None => StepStatus::Pending { reason: format!("{} {SINGLETON}: {}", peer.kind, peer.message()), retry: None },
     }
 }
@@ -355,7 +366,12 @@ fn repeat(conditions: &mut Vec<Condition>, blocked: Option<&Condition>, generati
     match blocked {
         Some(blocked) => {
             let (reason, message) = (blocked.reason.as_str(), blocked.message.as_str());
-            conditions::set(conditions, New { kind: DELETION_BLOCKED, status: "True", reason, message }, generation, now);
+            conditions::set(
+                conditions,
+                New { kind: DELETION_BLOCKED, status: "True", reason, message },
+                generation,
+                now,
+            );
         }
         None => conditions::remove(conditions, DELETION_BLOCKED),
     }

@@ -94,7 +94,11 @@ impl<'a> Scene<'a> {
             return StepOf::gone(workloads);
         }
         let pods: Vec<_> = self.observed.pods_of(component).map(|pod| format!("Pod {}", pod.name_any())).collect();
-        if pods.is_empty() { StepOf::done() } else { StepOf::pending(format!("{} still there", is_or_are(&pods)), Vec::new()) }
+        if pods.is_empty() {
+            StepOf::done()
+        } else {
+            StepOf::pending(format!("{} still there", is_or_are(&pods)), Vec::new())
+        }
     }
 
     /// Whatever is left, except for what outlives the operand.
@@ -189,14 +193,14 @@ impl TakenDown for SpireAgent {
         ("evict", &["clients"]),
         (OBJECTS, &["sockets", "evict"]),
     ];
-    const BEFORE: &'static [OperandKind] =
-        &[OperandKind::SpireOIDCDiscoveryProvider, OperandKind::SpiffeCSIDriver];
+    const BEFORE: &'static [OperandKind] = &[OperandKind::SpireOIDCDiscoveryProvider, OperandKind::SpiffeCSIDriver];
 
     fn observe(&self, step: &str, scene: &Scene<'_>, status: &mut OperandStatus) -> Result<StepOf, render::Error> {
         let is_cleanup = |found: &&Found| found.object.name_any() == render::agent::CLEANUP;
         Ok(match step {
             "clients" => {
-                let agents: Vec<_> = scene.of_kind::<DaemonSet>().into_iter().filter(|found| !is_cleanup(found)).collect();
+                let agents: Vec<_> =
+                    scene.of_kind::<DaemonSet>().into_iter().filter(|found| !is_cleanup(found)).collect();
                 scene.drained(&agents, render::agent::COMPONENT)
             }
             "sockets" => sockets(self, scene)?,
@@ -262,18 +266,10 @@ fn evict(scene: &Scene<'_>, status: &mut OperandStatus) -> StepOf {
 }
 
 impl TakenDown for SpireServer {
-    const STEPS: &'static [(&'static str, &'static [&'static str])] = &[
-        (OTHERS, &[]),
-        ("drain", &[OTHERS]),
-        ("backup", &["drain"]),
-        ("volume", &["backup"]),
-        (OBJECTS, &["volume"]),
-    ];
-    const BEFORE: &'static [OperandKind] = &[
-        OperandKind::SpireOIDCDiscoveryProvider,
-        OperandKind::SpiffeCSIDriver,
-        OperandKind::SpireAgent,
-    ];
+    const STEPS: &'static [(&'static str, &'static [&'static str])] =
+        &[(OTHERS, &[]), ("drain", &[OTHERS]), ("backup", &["drain"]), ("volume", &["backup"]), (OBJECTS, &["volume"])];
+    const BEFORE: &'static [OperandKind] =
+        &[OperandKind::SpireOIDCDiscoveryProvider, OperandKind::SpiffeCSIDriver, OperandKind::SpireAgent];
 
     fn observe(&self, step: &str, scene: &Scene<'_>, status: &mut OperandStatus) -> Result<StepOf, render::Error> {
         match step {
@@ -307,14 +303,16 @@ fn backup(server: &SpireServer, scene: &Scene<'_>, status: &mut OperandStatus) -
     let job = job_name(&work);
     match volume::answer(&job, scene.observed) {
         Answer::Over(report) if matches!(report.result, Outcome::BackedUp | Outcome::Empty) => {
-            volume.last_backup = Some(crate::api::v1alpha1::Backup { name: name.clone(), ..volume::backup_of(&report, &name) });
+            volume.last_backup =
+                Some(crate::api::v1alpha1::Backup { name: name.clone(), ..volume::backup_of(&report, &name) });
             status.volume = Some(volume);
             // It is over when the status that names the backup is published.
             Ok(StepOf::pending(report.message, Vec::new()))
         }
-        Answer::Over(report) => {
-            Ok(StepOf::pending(format!("{} Mend that, and delete Job {} to try again.", report.message, job), Vec::new()))
-        }
+        Answer::Over(report) => Ok(StepOf::pending(
+            format!("{} Mend that, and delete Job {} to try again.", report.message, job),
+            Vec::new(),
+        )),
         Answer::Lost => {
             let jobs = scene.of_kind::<Job>().into_iter().filter(|found| found.object.name_any() == job);
             Ok(StepOf::pending("the backup is made once more: its result was lost", jobs.map(Found::delete).collect()))
@@ -365,7 +363,9 @@ fn release_volume(server: &SpireServer, scene: &Scene<'_>, status: &OperandStatu
     }
     if !is_backed_up {
         return StepOf::pending(
-            format!("PersistentVolumeClaim {DATA_CLAIM} is kept: there is no verified backup of it. Set spec.backup.onDelete, or spec.persistence.deletionPolicy: Retain"),
+            format!(
+                "PersistentVolumeClaim {DATA_CLAIM} is kept: there is no verified backup of it. Set spec.backup.onDelete, or spec.persistence.deletionPolicy: Retain"
+            ),
             Vec::new(),
         );
     }
@@ -385,15 +385,20 @@ fn graph<K: TakenDown>(policy: &TeardownPolicy) -> Result<Teardown, GraphError> 
 
 /// The operands that must be gone before this one.
 fn others<K: TakenDown>(observed: &Observed) -> StepOf {
-    let stack_goes = observed.parent.as_ref().is_some_and(|parent| {
-        parent.metadata.deletion_timestamp.is_some() && !is_orphaning(parent)
-    });
+    let stack_goes = observed
+        .parent
+        .as_ref()
+        .is_some_and(|parent| parent.metadata.deletion_timestamp.is_some() && !is_orphaning(parent));
     let uid = observed.parent.as_ref().and_then(|parent| parent.metadata.uid.as_deref()).unwrap_or_default();
     let first = |kind: &&OperandKind| {
         observed.peer(**kind).is_some_and(|peer| peer.is_deleting() || (stack_goes && peer.is_owned_by(uid)))
     };
     let names: Vec<_> = K::BEFORE.iter().filter(first).map(|kind| format!("{kind} {SINGLETON}")).collect();
-    if names.is_empty() { StepOf::done() } else { StepOf::pending(format!("{} to go first", is_or_are(&names)), Vec::new()) }
+    if names.is_empty() {
+        StepOf::done()
+    } else {
+        StepOf::pending(format!("{} to go first", is_or_are(&names)), Vec::new())
+    }
 }
 
 /// Whether `--cascade=orphan` released the objects of an operand: Kubernetes has taken the owner references away that
@@ -432,8 +437,11 @@ pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decid
     decision.status.attested_agents = status.attested_agents;
     // One stage: a write that is refused in one step must not delay the others. A command and what asks for its effect
     // come one after the other.
-    let (commands, others): (Vec<_>, Vec<_>) =
-        progress.act.iter().flat_map(|step| writes.remove(step).unwrap_or_default()).partition(|write| matches!(write, Write::Exec(_)));
+    let (commands, others): (Vec<_>, Vec<_>) = progress
+        .act
+        .iter()
+        .flat_map(|step| writes.remove(step).unwrap_or_default())
+        .partition(|write| matches!(write, Write::Exec(_)));
     decision.writes.together(others);
     for command in commands {
         decision.writes.then(command);
@@ -441,7 +449,12 @@ pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decid
     let conditions = &mut decision.status.conditions;
     if let TeardownState::Blocked { by } = &progress.state {
         let message = format!("Still in use by {}. Delete what uses it, or let it end.", by.join(", "));
-        conditions::set(conditions, New { kind: DELETION_BLOCKED, status: "True", reason: "InUse", message: &message }, generation, now);
+        conditions::set(
+            conditions,
+            New { kind: DELETION_BLOCKED, status: "True", reason: "InUse", message: &message },
+            generation,
+            now,
+        );
     } else {
         conditions::remove(conditions, DELETION_BLOCKED);
     }
@@ -474,4 +487,3 @@ pub fn agents_in(output: &str) -> Result<Vec<String>, serde_json::Error> {
     ids.sort();
     Ok(ids)
 }
-

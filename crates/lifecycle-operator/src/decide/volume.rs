@@ -17,8 +17,8 @@ use opcore::{Note, Write, annotations};
 
 use super::{Decider, migration};
 use crate::api::v1alpha1::{
-    BACKUP_ANNOTATION, BACKUP_CLAIM, Backup, MigrationPhase, SpireServer, TRUST_DOMAIN_ANNOTATION, VolumeStatus, VolumeWork,
-    VolumeWorkKind,
+    BACKUP_ANNOTATION, BACKUP_CLAIM, Backup, MigrationPhase, SpireServer, TRUST_DOMAIN_ANNOTATION, VolumeStatus,
+    VolumeWork, VolumeWorkKind,
 };
 use crate::observe::{Found, Observed};
 use crate::render::volume::{DATA_CLAIM, Task, Work, job_name};
@@ -65,9 +65,10 @@ pub fn answer(name: &str, observed: &Observed) -> Answer {
     let Some(job) = observed.found.iter().find(|found| found.is::<Job>() && found.object.name_any() == name) else {
         return Answer::NotAsked;
     };
-    let pods = observed.pods.iter().filter(|pod| {
-        pod.labels().get("batch.kubernetes.io/job-name").is_some_and(|job| job == name)
-    });
+    let pods = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.labels().get("batch.kubernetes.io/job-name").is_some_and(|job| job == name));
     let reports = pods.clone().filter_map(report_of).next();
     match reports {
         Some(report) => Answer::Over(Box::new(report)),
@@ -92,7 +93,10 @@ fn report_of(pod: &Pod) -> Option<Report> {
     let said = ended.message.as_deref().unwrap_or_default();
     Some(Report::parse(said).unwrap_or_else(|_| {
         let reason = ended.reason.as_deref().unwrap_or("no reason");
-        Report::new(Outcome::Failed, format!("The program ended without a report: {reason}, exit code {}.", ended.exit_code))
+        Report::new(
+            Outcome::Failed,
+            format!("The program ended without a report: {reason}, exit code {}.", ended.exit_code),
+        )
     }))
 }
 
@@ -104,9 +108,11 @@ fn trouble(pod: &Pod) -> Option<String> {
         let reason = waiting.reason.as_deref().filter(|reason| *reason != "ContainerCreating")?;
         Some(format!("{reason} {}", waiting.message.as_deref().unwrap_or_default()))
     });
-    let unscheduled = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "PodScheduled" && condition.status == "False"
-    });
+    let unscheduled = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
     let message = waiting.or_else(|| unscheduled?.message.clone())?;
     Some(format!("Pod {} does not start: {}", pod.name_any(), message.trim()))
 }
@@ -149,13 +155,18 @@ pub fn plan(
 ) -> Result<Plan, render::Error> {
     let status = server.status.as_ref().and_then(|status| status.volume.clone()).unwrap_or_default();
     let mut plan = Plan { running: true, status, ..Plan::default() };
-    let moved = migration::of(observed.parent.as_ref()).is_some_and(|migration| migration.phase >= MigrationPhase::Switching);
+    let moved =
+        migration::of(observed.parent.as_ref()).is_some_and(|migration| migration.phase >= MigrationPhase::Switching);
     if let Some(has) = trust_domain_of_data(observed).filter(|has| *has != config.trust_domain && !moved) {
         plan.running = false;
-        plan.summary = Some(Summary::stalled("VolumeOfAnotherTrustDomain", format!(
-            "PersistentVolumeClaim {DATA_CLAIM} holds data of trust domain {has}, with which SPIRE does not start in {}. \
-             Use {has}, or back up and delete the claim.", config.trust_domain,
-        )));
+        plan.summary = Some(Summary::stalled(
+            "VolumeOfAnotherTrustDomain",
+            format!(
+                "PersistentVolumeClaim {DATA_CLAIM} holds data of trust domain {has}, with which SPIRE does not start in {}. \
+             Use {has}, or back up and delete the claim.",
+                config.trust_domain,
+            ),
+        ));
         return Ok(plan);
     }
     plan.writes.push(claim(&render::volume::data_claim(server, config, &decider.settings))?);
@@ -206,8 +217,10 @@ fn next_work(server: &SpireServer, observed: &Observed, plan: &mut Plan, now: Ti
         if plan.status.claim.is_none() && !server_is_there(observed) {
             return work(VolumeWorkKind::Restore, from.name.clone());
         }
-        let ready = server.status.as_ref().is_some_and(|status| opcore::conditions::is_true(&status.conditions, "Ready"));
-        if !ready || server.metadata.generation != server.status.as_ref().and_then(|status| status.observed_generation) {
+        let ready =
+            server.status.as_ref().is_some_and(|status| opcore::conditions::is_true(&status.conditions, "Ready"));
+        if !ready || server.metadata.generation != server.status.as_ref().and_then(|status| status.observed_generation)
+        {
             plan.notes.push(Note::warning("RestoreIgnored", format!(
                 "spec.restoreFrom is ignored: the server has data already. Delete the SpireServer and PersistentVolumeClaim \
                  {DATA_CLAIM}, and create it again with spec.restoreFrom."
@@ -334,7 +347,8 @@ fn ended(work: &VolumeWork, report: &Report, job: &str, migrates: bool, plan: &m
         }
         // A backup that someone asked for is worth less than a server that runs.
         (VolumeWorkKind::Backup, _) if !migrates => {
-            plan.notes.push(Note::warning("BackupFailed", format!("There is no backup {}: {}", work.backup, report.message)));
+            plan.notes
+                .push(Note::warning("BackupFailed", format!("There is no backup {}: {}", work.backup, report.message)));
             plan.status.work = None;
         }
         (kind, _) => {

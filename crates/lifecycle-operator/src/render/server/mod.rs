@@ -5,6 +5,8 @@ use crate::api::v1alpha1::SpireServer;
 
 /// The name of the server's objects.
 pub const NAME: &str = "spire-server";
+/// The container of its pod that runs the server.
+pub const CONTAINER: &str = "spire-server";
 /// The component of its pod, by the label `app.kubernetes.io/component`.
 pub const COMPONENT: &str = "control-plane";
 /// The ClusterSPIFFEID that gives workloads their default identity.
