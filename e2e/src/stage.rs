@@ -17,7 +17,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::config::AuthInfo;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, Config, Resource, ResourceExt};
 use sandbox::{Options, Sandbox};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -212,11 +212,16 @@ impl Stage {
         self.sandbox.srv()
     }
 
+    /// The administrator's way to the API server, for a client of another make.
+    pub async fn config(&self) -> anyhow::Result<Config> {
+        self.sandbox.config().await
+    }
+
     /// A client with the rights of a ServiceAccount, by a token of its own.
     pub async fn client_of(&self, namespace: &str, account: &str) -> anyhow::Result<Client> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let made = accounts.create_token_request(account, &PostParams::default(), &TokenRequest::default()).await?;
-        let mut config = self.sandbox.config().await?;
+        let mut config = self.config().await?;
         let token = made.status.context("a token that was asked for is in the answer")?.token;
         config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
         Ok(Client::try_from(config)?)

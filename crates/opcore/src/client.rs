@@ -4,7 +4,7 @@
 //!   reconcile hangs. Here a call is attempted once, and the object's own backoff does the rest.
 //! - kube has no read timeout: a request that is never answered blocks its object for ever. Here every request except a
 //!   watch has a deadline that includes its body. A request that opens a connection, as a command in a container does, has
-//!   it for the connection, too: see [`Deadline`].
+//!   it for the connection, too.
 //! - A leader that was suspended and resumes would write with authority that it has lost. Here the lease is checked
 //!   against the clock right before each write is sent.
 //! - kube does not read how long an overloaded API server asks clients to wait. Here it is respected.

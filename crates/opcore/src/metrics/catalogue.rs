@@ -70,7 +70,7 @@ catalogue! {
     API_REQUESTS = Counter "opcore_api_requests_total" ["verb", "resource", "code"]
         "Requests to the API server, by verb, resource and answer; without an answer the code is deadline or unreachable.";
     API_REQUEST_SECONDS = Histogram "opcore_api_request_duration_seconds" ["verb"]
-        "How long the API server took to answer; watches until they began.";
+        "How long the API server took to answer; watches, and commands in containers, until they began.";
     WATCH_ERRORS = Counter "opcore_watch_errors_total" ["resource"]
         "Watches that broke and were opened again.";
     LEADER = Gauge "opcore_leader" []
