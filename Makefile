@@ -48,8 +48,11 @@ bench: setup ## Measure, print a table, and write target/bench/*.json; OPCORE_BE
 	  $(if $(IS_ROOT),opentofu provider-local provider-random ca-certificates)
 	OPCORE_BENCH_FLUX=$(FLUX) $(CARGO) bench --workspace --quiet
 
-demo: setup ## Show it at work: a Kubernetes, as root with a node, the charts on it, and what their operators do
-	@hack/demo up
+# A story of hack/demo.d, by its name without the number: nobody has to wait for parts that are not asked for.
+STORY ?=
+
+demo: setup ## Show it at work on a Kubernetes of its own; STORY=waves, terraform or identity tells one story alone
+	@hack/demo up $(foreach story,$(STORY),$(or $(notdir $(wildcard hack/demo.d/*-$(story))),$(story)))
 
 demo-down: ## Take the demo down
 	@hack/demo down

@@ -5,6 +5,7 @@
 //! | an operator at work in the test's own process | [`running`] |
 //! | waiting by watch, with a deadline that fails with the object's state | [`wait`] |
 //! | an API server that loses requests and answers, and cuts watches | [`proxy`] |
+//! | a kubelet that runs commands by hand | [`kubelet`], [`proxy`] |
 //! | something that happens at the worst moment | [`meddling`] |
 //! | an operator that crashes at its n-th write | [`crashing`] |
 //! | an operator with the rights that its chart grants | [`chart`] |
@@ -20,6 +21,7 @@
 pub mod chart;
 pub mod contract;
 pub mod crashing;
+pub mod kubelet;
 pub mod meddling;
 pub mod monitored;
 pub mod proxy;

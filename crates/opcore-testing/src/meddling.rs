@@ -29,5 +29,5 @@ pub fn meddled(
 
 /// A request that writes.
 pub fn writes(request: &Request<Body>) -> bool {
-    request.method() != http::Method::GET
+    crate::proxy::writes(request.method().as_str(), request.uri().path())
 }

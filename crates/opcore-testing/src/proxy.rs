@@ -1,7 +1,7 @@
 //! A proxy in front of the real API server that can be told to misbehave.
 //!
 //! It listens on loopback, forwards with the sandbox's own credentials, remembers what passed, and asks a rule what to
-//! do with each request.
+//! do with each request. Where there is no node it also [plays kubelet](Proxy::answers_exec): it runs commands by hand.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,6 +20,9 @@ use kube::client::Body;
 use kube::{Client, Config};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
+
+pub use crate::kubelet::Answer;
+use crate::kubelet::{self, End, Hands};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +45,9 @@ pub enum Fate {
     LoseAnswer,
     /// It waits until it is released, and is then forwarded and answered.
     Hold,
-    /// A watch: after this many chunks, the connection is cut.
+    /// A watch or a command: after this many chunks, the connection is cut.
     CutAfterChunks(usize),
-    /// A watch: it begins, and nothing ever arrives.
+    /// A watch or a command: it begins, and nothing ever arrives.
     Silence,
     /// A watch: the server says that the version has expired.
     Expired,
@@ -66,12 +69,17 @@ pub struct Passed {
 impl Passed {
     /// Whether it writes.
     pub fn writes(&self) -> bool {
-        self.method != "GET"
+        writes(&self.method, &self.path)
     }
 }
 
+/// Whether a request writes. A command in a container does, though it begins with a GET.
+pub(crate) fn writes(method: &str, path: &str) -> bool {
+    method != "GET" || kubelet::pod(path).is_some()
+}
+
 type Rule = Box<dyn FnMut(&Passed) -> Fate + Send>;
-type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+type Reply = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 /// A proxy in front of the real API server. Cheap to clone.
 #[derive(Clone)]
@@ -81,6 +89,7 @@ struct Inner {
     address: SocketAddr,
     upstream: Client,
     rule: Mutex<Rule>,
+    hands: Mutex<Option<Hands>>,
     passed: Mutex<Vec<Passed>>,
     changed: Notify,
     /// How many requests were held, and how many of them may go on.
@@ -96,6 +105,7 @@ impl Proxy {
             address: listener.local_addr()?,
             upstream,
             rule: Mutex::new(Box::new(|_| Fate::Pass)),
+            hands: Mutex::default(),
             passed: Mutex::default(),
             changed: Notify::new(),
             held: Mutex::default(),
@@ -108,6 +118,13 @@ impl Proxy {
     /// From now on, `rule` decides.
     pub fn rule(&self, rule: impl FnMut(&Passed) -> Fate + Send + 'static) {
         *self.0.rule.lock().unwrap() = Box::new(rule);
+    }
+
+    /// From now on, commands in containers are run by these hands, which are given the pod's name, the container and the
+    /// command; the API server hears nothing of them. The rule decides first: with [`Fate::LoseAnswer`] a command is run
+    /// and its answer is lost.
+    pub fn answers_exec(&self, hands: impl FnMut(&str, &str, &[String]) -> Answer + Send + 'static) {
+        *self.0.hands.lock().unwrap() = Some(Box::new(hands));
     }
 
     /// How to reach the API server through this proxy.
@@ -158,7 +175,7 @@ impl Proxy {
         self.0.released.add_permits(count);
     }
 
-    async fn answer(self, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
+    async fn answer(self, request: Request<Incoming>) -> Result<Reply, std::io::Error> {
         let mut passed = Passed {
             method: request.method().to_string(),
             path: request.uri().path().to_owned(),
@@ -173,7 +190,7 @@ impl Proxy {
         answer
     }
 
-    async fn fulfil(&self, fate: Fate, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
+    async fn fulfil(&self, fate: Fate, request: Request<Incoming>) -> Result<Reply, std::io::Error> {
         match fate {
             Fate::Pass => self.forward(request).await,
             Fate::Answer(code) => Ok(refusal(code, None)),
@@ -197,6 +214,8 @@ impl Proxy {
                 self.forward(request).await?;
                 Err(std::io::ErrorKind::ConnectionReset.into())
             }
+            Fate::CutAfterChunks(chunks) if self.runs(&request) => self.run(request, End::Cut(chunks)),
+            Fate::Silence if self.runs(&request) => self.run(request, End::Never),
             Fate::CutAfterChunks(chunks) => self.forward(request).await.map(|answer| {
                 let cut = stream::iter([Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))]);
                 answer.map(|body| StreamBody::new(BodyStream::new(body).take(chunks).chain(cut)).boxed_unsync())
@@ -213,7 +232,22 @@ impl Proxy {
         }
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
+    /// Whether a request is for a command that hands run.
+    fn runs(&self, request: &Request<Incoming>) -> bool {
+        kubelet::pod(request.uri().path()).is_some() && self.0.hands.lock().unwrap().is_some()
+    }
+
+    fn run(&self, request: Request<Incoming>, end: End) -> Result<Reply, std::io::Error> {
+        let mut hands = self.0.hands.lock().unwrap();
+        let hands = hands.as_mut().ok_or_else(|| std::io::Error::other("nobody runs commands"))?;
+        let reply = kubelet::run(request, hands, end);
+        Ok(reply.map(|()| Full::default().map_err(|never: Infallible| match never {}).boxed_unsync()))
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Result<Reply, std::io::Error> {
+        if self.runs(&request) {
+            return self.run(request, End::Status);
+        }
         let (mut head, body) = request.into_parts();
         let bytes = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
         // The upstream client puts its own address in front.
@@ -232,12 +266,13 @@ async fn serve(listener: TcpListener, proxy: Proxy) {
         tokio::spawn(async move {
             let service = service_fn(move |request| proxy.clone().answer(request));
             // An error is how a fate cuts the connection.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(connection), service).await;
+            let served = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
+            let _ = served.with_upgrades().await;
         });
     }
 }
 
-fn refusal(code: u16, later: Option<u32>) -> Answer {
+fn refusal(code: u16, later: Option<u32>) -> Reply {
     let reason = match code {
         403 => "Forbidden",
         409 => "Conflict",

@@ -86,6 +86,8 @@ pub struct Params {
     pub api_version: String,
     /// Its kind.
     pub kind: String,
+    /// Its namespace, unless it is cluster-scoped.
+    pub namespace: Option<String>,
     /// Its name.
     pub name: String,
 }
@@ -169,6 +171,7 @@ impl Policy {
                 validation_actions: Some(actions.iter().map(|action| (*action).to_owned()).collect()),
                 param_ref: self.params.as_ref().map(|params| ParamRef {
                     name: Some(params.name.clone()),
+                    namespace: params.namespace.clone(),
                     // With Deny, deleting the object would block every request that the policy checks.
                     parameter_not_found_action: Some("Allow".to_owned()),
                     ..ParamRef::default()

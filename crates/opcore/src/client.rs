@@ -3,13 +3,15 @@
 //! - kube retries 429, 503 and 504 up to fifteen times inside one call, creates included: for minutes an object's
 //!   reconcile hangs. Here a call is attempted once, and the object's own backoff does the rest.
 //! - kube has no read timeout: a request that is never answered blocks its object for ever. Here every request except a
-//!   watch has a deadline that includes its body.
+//!   watch has a deadline that includes its body. A request that opens a connection, as a command in a container does, has
+//!   it for the connection, too: see [`Deadline`].
 //! - A leader that was suspended and resumes would write with authority that it has lost. Here the lease is checked
 //!   against the clock right before each write is sent.
 //! - kube does not read how long an overloaded API server asks clients to wait. Here it is respected.
 //! - With two crypto providers compiled in, building a TLS client panics. Here one is chosen.
 
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -38,6 +40,29 @@ pub struct DeadlineExceeded {
     verb: &'static str,
     resource: String,
     deadline: Duration,
+}
+
+/// The deadline of a request that opens a connection, for what happens on that connection: it leaves the shield when it is
+/// open. Who sends such a request puts this into its extensions, and the shield sets it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deadline(Arc<OnceLock<(Instant, Duration)>>);
+
+impl Deadline {
+    fn begin(&self, deadline: Duration) {
+        // It is set already if the request is sent twice, which none is.
+        let _ = self.0.set((Instant::now(), deadline));
+    }
+
+    /// Waits for a result until the deadline. Without a shield, as in some tests, there is none.
+    ///
+    /// # Errors
+    ///
+    /// How long the whole request may take, when it has taken that long.
+    pub(crate) async fn keep<T>(&self, result: impl Future<Output = T>) -> Result<T, Duration> {
+        let Some((began, deadline)) = self.0.get() else { return Ok(result.await) };
+        let left = deadline.saturating_sub(began.elapsed());
+        tokio::time::timeout(left, result).await.map_err(|_| *deadline)
+    }
 }
 
 /// The layer between kube's client and the network.
@@ -138,6 +163,9 @@ where
         {
             return Box::pin(std::future::ready(Err(lost.into())));
         }
+        if let Some(deadline) = request.extensions().get::<Deadline>() {
+            deadline.begin(self.shield.deadline);
+        }
         let (shield, metrics) = (self.shield.clone(), self.shield.metrics.clone());
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -230,7 +258,10 @@ impl Ask {
         }
         let watch =
             uri.query().is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")));
+        // These begin with a GET, and do what they like.
+        let connects = matches!((plural, below), ("pods", "attach" | "exec" | "portforward"));
         let verb = match *method {
+            _ if connects => "connect",
             Method::GET if watch => "watch",
             Method::GET if named => "get",
             Method::GET => "list",
@@ -241,7 +272,8 @@ impl Ask {
             Method::DELETE => "deletecollection",
             _ => "other",
         };
-        Self { verb, resource, writes: !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) }
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && !connects;
+        Self { verb, resource, writes: !reads }
     }
 }
 
@@ -267,11 +299,14 @@ mod tests {
             ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/front/status", "patch", "deployments.apps/status"),
             ("DELETE", "/apis/apps/v1/namespaces/shop/deployments/front", "delete", "deployments.apps"),
             ("POST", "/apis/batch/v1/namespaces/shop/jobs", "create", "jobs.batch"),
+            ("GET", "/api/v1/namespaces/shop/pods/front/exec?command=ls", "connect", "pods/exec"),
+            ("GET", "/api/v1/namespaces/shop/pods/front/log", "get", "pods/log"),
+            ("GET", "/api/v1/namespaces/shop/configmaps/exec", "get", "configmaps"),
             ("GET", "/version", "get", "other"),
         ] {
             let ask = Ask::read(&method.parse().unwrap(), &uri.parse().unwrap());
             assert_eq!((ask.verb, ask.resource.as_str()), (verb, resource), "{method} {uri}");
-            assert_eq!(ask.writes, method != "GET", "{method} {uri}");
+            assert_eq!(ask.writes, method != "GET" || verb == "connect", "{method} {uri}");
         }
     }
 

@@ -77,9 +77,10 @@ impl Error {
         }
     }
 
-    /// Whether the API server was reached and has answered, even if only with an error.
+    /// Whether the API server was reached and has answered, as far as a failed write shows, even if only with an error.
     pub(crate) fn was_answered(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(_)) | Self::Stale(_))
+        // What fails outside the API server says nothing about it.
+        matches!(self, Self::Api(kube::Error::Api(_)) | Self::Stale(_) | Self::Outside(_))
     }
 
     /// Whether the API server says that the requested object does not exist.
@@ -109,7 +110,7 @@ fn class_of(status: &Status) -> Class {
 }
 
 /// Long enough for a sentence, short enough for a status.
-const LONGEST: usize = 1024;
+pub(crate) const LONGEST: usize = 1024;
 
 /// The message of an error. kube prints the whole `Status` twice; users need its message once.
 fn in_words(error: &kube::Error) -> String {

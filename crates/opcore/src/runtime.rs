@@ -242,18 +242,20 @@ fn set_up_logs(flags: &Flags) -> Result<(), Failure> {
     filter.map(|_| ())
 }
 
-/// The log filter. kube logs complete responses that it cannot parse, including Secrets: they are logged only if the
-/// level names kube's client explicitly.
+/// The log filter. kube logs complete responses that it cannot parse, including Secrets, and its WebSockets log what
+/// commands write: each of the two is logged only if the level names it.
 ///
 /// # Errors
 ///
 /// When the level is invalid.
 pub fn log_filter(level: &str) -> Result<EnvFilter, ParseError> {
-    if level.contains("kube_client") {
-        EnvFilter::try_new(level)
-    } else {
-        EnvFilter::try_new(format!("{level},kube_client::client=error"))
+    let mut filter = level.to_owned();
+    for (named, quiet) in [("kube_client", "kube_client::client=error"), ("tungstenite", "tungstenite=info")] {
+        if !level.contains(named) {
+            filter = format!("{filter},{quiet}");
+        }
     }
+    EnvFilter::try_new(filter)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::{Resource, ResourceExt};
 use serde::Serialize;
@@ -91,6 +92,12 @@ pub enum Write {
         /// The fields, as a part of the object. Fields that we managed before and that are missing here are given up.
         fields: serde_json::Value,
     },
+    /// Run a command in a container of exactly this pod, and wait until it ends. Ownership is not checked.
+    ///
+    /// Only for a command that may be repeated and that ends within the deadline of a request: when the process ends or
+    /// the result is lost, the command may have run, may still be running, and is run again by the next decision that
+    /// wants it.
+    Exec(Box<Exec>),
     /// Add a finalizer to the object being reconciled.
     AddFinalizer(String),
     /// Remove a finalizer from the object being reconciled.
@@ -115,6 +122,18 @@ pub struct Delete {
     pub resource_version: Option<String>,
     /// What happens to its dependants.
     pub dependants: Dependants,
+}
+
+/// A command to run in a container.
+#[derive(Clone, PartialEq)]
+pub struct Exec {
+    /// The exact pod.
+    pub target: Target,
+    /// The container.
+    pub container: String,
+    /// The program and its arguments: there is no shell, and no standard input. They are a part of the request's URL,
+    /// which the API server's audit log contains: none of them may be a secret.
+    pub command: Vec<String>,
 }
 
 /// What happens to the dependants of a deleted object.
@@ -191,6 +210,15 @@ impl Write {
         Self::Apply(Box::new(Apply { resource, object }))
     }
 
+    /// Runs a command in a container of exactly this pod: see [`Write::Exec`].
+    pub fn exec(pod: &Pod, container: impl Into<String>, command: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::Exec(Box::new(Exec {
+            target: Target::of(pod),
+            container: container.into(),
+            command: command.into_iter().map(Into::into).collect(),
+        }))
+    }
+
     /// Deletes exactly this object, as it was read: not a later object of the same name, and not if it has changed
     /// since.
     pub fn delete<K: Resource<DynamicType = ()>>(object: &K) -> Self {
@@ -209,6 +237,7 @@ impl Write {
             Self::Apply(apply) => Some(apply.id()),
             Self::Delete(delete) => Some(delete.target.id()),
             Self::Annotate { target, .. } | Self::Claim { target, .. } => Some(target.id()),
+            Self::Exec(exec) => Some(exec.target.id()),
             Self::AddFinalizer(_) | Self::RemoveFinalizer(_) => None,
         }
     }
@@ -222,6 +251,7 @@ impl fmt::Display for Write {
             Self::Delete(delete) => write!(f, "delete {}", delete.target),
             Self::Annotate { target, .. } => write!(f, "annotate {target}"),
             Self::Claim { target, .. } => write!(f, "claim fields of {target}"),
+            Self::Exec(exec) => write!(f, "run {exec}"),
             Self::AddFinalizer(name) => write!(f, "add finalizer {name}"),
             Self::RemoveFinalizer(name) => write!(f, "remove finalizer {name}"),
         }
@@ -242,8 +272,51 @@ impl fmt::Debug for Apply {
     }
 }
 
+impl Exec {
+    /// The program, without its directory.
+    fn program(&self) -> &str {
+        let path = self.command.first().map_or("nothing", String::as_str);
+        path.rsplit('/').next().unwrap_or(path)
+    }
+}
+
+impl fmt::Display for Exec {
+    /// Without the arguments, which may be long: "spire-server in Pod spire/spire-server-0".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.program(), self.target)
+    }
+}
+
+impl fmt::Debug for Exec {
+    /// Without the arguments, as everywhere in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Exec({self})")
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.id().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_told_by_its_program_and_pod_and_without_its_arguments() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "spire-server-0", "namespace": "spire", "uid": "uid"},
+        }))
+        .unwrap();
+        let write =
+            Write::exec(&pod, "spire-server", ["/opt/spire/bin/spire-server", "agent", "evict", "-token", "4711"]);
+        assert_eq!(write.to_string(), "run spire-server in Pod spire/spire-server-0");
+        assert_eq!(write.object().unwrap().to_string(), "Pod spire/spire-server-0");
+        let debug = format!("{write:?}");
+        assert!(debug.contains("spire-server-0") && !debug.contains("4711"), "{debug}");
+        let bare = Write::exec(&pod, "spire-server", ["ls"]);
+        assert_eq!(bare.to_string(), "run ls in Pod spire/spire-server-0");
     }
 }

@@ -24,15 +24,18 @@ pub(super) fn is_applied(desired: &Value, live: &Value, manager: &str) -> bool {
     }) && owned.keys().filter_map(|key| key.strip_prefix("f:")).all(|key| desired.contains_key(key))
 }
 
-/// The fields that the manager owns through an apply. Ownership through an update, or twice, is not what an apply
-/// leaves.
+/// The fields that the manager owns through an apply. What it owns through an update, such as a finalizer that this
+/// operator keeps on an object that it also applies, does not matter: an apply changes nothing about it. Ownership twice,
+/// in two versions of the kind, is not what an apply leaves.
 fn owned_by<'a>(live: &'a Value, manager: &str) -> Option<&'a Tree> {
     let entries = live.pointer("/metadata/managedFields")?.as_array()?;
     let mut ours = entries.iter().filter(|entry| {
-        entry["manager"] == manager && entry.get("subresource").and_then(Value::as_str).unwrap_or_default().is_empty()
+        entry["manager"] == manager
+            && entry["operation"] == "Apply"
+            && entry.get("subresource").and_then(Value::as_str).unwrap_or_default().is_empty()
     });
     let (entry, None) = (ours.next()?, ours.next()) else { return None };
-    (entry["operation"] == "Apply").then(|| entry["fieldsV1"].as_object()).flatten()
+    entry["fieldsV1"].as_object()
 }
 
 /// Whether the manager has applied anything to the object.

@@ -38,13 +38,14 @@ async fn logged(level: &str) -> (String, String) {
     let secrets: Api<Secret> = Api::namespaced(Client::new(service, "shop"), "shop");
     let error = crate::Error::from(secrets.get("front").await.unwrap_err());
     tracing::info!("read");
+    tracing::trace!(target: "tungstenite::protocol", "Received message hunter2");
     let bytes = log.0.lock().unwrap().clone();
     (String::from_utf8(bytes).unwrap(), error.to_string())
 }
 
 #[tokio::test]
 async fn a_secret_that_cannot_be_read_is_neither_logged_nor_quoted() {
-    for level in ["info", "debug", "info,opcore=debug"] {
+    for level in ["info", "debug", "trace", "info,opcore=debug"] {
         let (log, error) = logged(level).await;
         assert!(log.contains("read") && !log.contains("hunter2"), "{level}: {log}");
         assert!(

@@ -146,8 +146,12 @@ async fn a_policy_without_the_object_that_its_rules_read_lets_pass() {
     let rules = json!({"metadata": {"name": "rules"}, "data": {"forbidden": "no"}});
     stage.maps().create(&PostParams::default(), &serde_json::from_value(rules).unwrap()).await.unwrap();
     let mut by_params = policy(&stage, Response::Deny);
-    by_params.params =
-        Some(Params { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), name: "rules".to_owned() });
+    by_params.params = Some(Params {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: None,
+        name: "rules".to_owned(),
+    });
     by_params.rules[0].expression = "variables.says != params.data.forbidden".to_owned();
     let stop = keeping(&stage, by_params);
     refusal(&stage, &stage.client).await;

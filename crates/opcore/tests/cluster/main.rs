@@ -12,6 +12,7 @@ mod admission;
 mod contracts;
 mod converging;
 mod crashing;
+mod executing;
 mod failing;
 mod faults;
 mod leading;

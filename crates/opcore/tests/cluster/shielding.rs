@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{AttachParams, ObjectMeta, PostParams};
 use opcore::client::Shield;
 use opcore::election::{Election, Timing};
 use opcore::error::{Class, Error};
@@ -78,6 +78,11 @@ async fn a_write_after_the_lease_has_run_out_is_not_sent_and_a_read_is() {
     let error = Error::from(maps.create(&PostParams::default(), &map()).await.unwrap_err());
     assert_eq!(error.class(), Class::LeadershipLost, "{error}");
     assert!(maps.get_opt("front").await.unwrap().is_none());
+    // A command begins with a GET, and writes all the same.
+    let pods: Api<Pod> = Api::namespaced(maps.into_client(), &stage.namespace);
+    let command = pods.exec("front", ["true"], &AttachParams::default()).await;
+    let error = Error::from(command.err().expect("it is not run"));
+    assert_eq!(error.class(), Class::LeadershipLost, "{error}");
     assert!(!proxy.take().iter().any(Passed::writes), "the write was sent");
 }
 

@@ -1,0 +1,3 @@
+//! The kinds of this operator.
+
+pub mod v1alpha1;

@@ -1,0 +1,1 @@
+//! What is decided, told as sentences of the specification.
