@@ -25,9 +25,13 @@ pub const RUNNER: &str = "tf-runner";
 /// Where its chart is.
 pub const CHART: &str = "charts/terraform-runner-operator";
 
-/// Installs it with these values beside those for its images, and waits until it works.
-pub async fn install(stage: &Stage, values: Value) -> anyhow::Result<Release> {
+/// Installs it with these values beside those for its images, and waits until it works. Authors may use their own modules,
+/// unless the values say otherwise.
+pub async fn install(stage: &Stage, mut values: Value) -> anyhow::Result<Release> {
     let runner = stage.image(RUNNER).await?;
+    if values["authors"]["modules"].is_null() {
+        values["authors"]["modules"] = json!("Any");
+    }
     install_with(stage, values, &runner.repository, &runner.tag).await
 }
 

@@ -22,6 +22,8 @@ env:
   - name: {{ printf "OPCORE_MAX_%s_TIMEOUT" (upper $part) }}
     value: {{ $most | quote }}
   {{- end }}
+  - name: OPCORE_AUTHORS_TRUSTED
+    value: {{ .Values.authors.trusted | quote }}
   {{- range $name, $allowed := dict "IMAGES" .Values.authors.images "SERVICE_ACCOUNTS" .Values.authors.serviceAccounts "VOLUME_TYPES" .Values.authors.volumeTypes "PRIORITY_CLASSES" .Values.authors.priorityClasses "RUNTIME_CLASSES" .Values.authors.runtimeClasses }}
   - name: OPCORE_AUTHORS_{{ $name }}
     value: {{ join "," $allowed | quote }}

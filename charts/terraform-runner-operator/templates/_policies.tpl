@@ -19,7 +19,9 @@ rules:
     verbs: [approve]
 {{- end }}
 {{- if .root.Values.admissionPolicies.enabled }}
+{{- if not .root.Values.authors.trusted }}
 {{- include "terraform-runner-operator.policy" (dict "root" .root "name" (printf "%s.authors" $name) "spec" (include "terraform-runner-operator.authors" .)) }}
+{{- end }}
 {{- include "terraform-runner-operator.policy" (dict "root" .root "name" (printf "%s.approvals" $name) "spec" (include "terraform-runner-operator.approvals" .)) }}
 {{- end }}
 {{- end }}
@@ -76,7 +78,7 @@ spec:
 {{/* A rule: a field that may be missing, where it is, and what is allowed. */}}
 {{- define "terraform-runner-operator.rule" }}
 - expression: {{ printf "!%s.hasValue() || %s.all(value, %s)" .at (printf "[%s.value()]" .at) (include "terraform-runner-operator.among" (dict "value" "value" "allowed" .allowed)) | toJson }}
-  messageExpression: {{ printf "'%s: ' + %s.orValue('') + ' is not among what is allowed here: leave it out, or have it added to %s of the chart'" .field .at .key | toJson }}
+  messageExpression: {{ printf "'%s: ' + %s.orValue('') + ' is not allowed: remove it, or have an administrator add it to %s, or set authors.trusted to true, in the values of the chart'" .field .at .key | toJson }}
   reason: Forbidden
 {{- end }}
 
@@ -103,16 +105,16 @@ validations:
   {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?priorityClassName" "field" "spec.runner.podTemplate.spec.priorityClassName" "allowed" $authors.priorityClasses "key" "authors.priorityClasses") | trim | nindent 2 }}
   {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?runtimeClassName" "field" "spec.runner.podTemplate.spec.runtimeClassName" "allowed" $authors.runtimeClasses "key" "authors.runtimeClasses") | trim | nindent 2 }}
   - expression: {{ printf "variables.pod.?volumes.orValue([]).all(volume, volume.all(type, type == 'name' || %s))" (include "terraform-runner-operator.among" (dict "value" "type" "allowed" $authors.volumeTypes)) | toJson }}
-    message: "spec.runner.podTemplate.spec.volumes: one is of a type that is not among those that are allowed here ({{ join ", " $authors.volumeTypes }}): choose another, or have it added to authors.volumeTypes of the chart"
+    message: "spec.runner.podTemplate.spec.volumes: the type of a volume is not allowed (allowed are {{ join ", " $authors.volumeTypes | default "none" }}): use another one, or have an administrator add it to authors.volumeTypes, or set authors.trusted to true, in the values of the chart"
     reason: Forbidden
   {{- if eq $authors.modules "Builtin" }}
   - expression: "has(object.spec.module.builtin)"
-    message: "spec.module: modules of one's own are not allowed here: name a builtin one, or have authors.modules of the chart set to Any"
+    message: "spec.module: only modules that the operator brings along (spec.module.builtin) are allowed: use one of these, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
     reason: Forbidden
   {{- end }}
   {{- if eq $authors.secrets "Readable" }}
   - expression: "!variables.secrets || authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()"
-    messageExpression: "'spec: it names Secrets, and ' + request.userInfo.username + ' may not read those of namespace ' + request.namespace + ': ask for a role that allows to get secrets there, or have authors.secrets of the chart set to Any'"
+    messageExpression: "'spec: it names Secrets, and ' + request.userInfo.username + ' may not read those of namespace ' + request.namespace + ': ask for a role that allows to get secrets there, or have an administrator set authors.secrets to Any, or authors.trusted to true, in the values of the chart'"
     reason: Forbidden
   {{- end }}
 {{- end }}

@@ -33,6 +33,10 @@ struct RunFlags {
     #[arg(long, env = "OPCORE_MAX_CHECKS", default_value = "2", value_parser = clap::value_parser!(u16).range(1..))]
     max_checks: u16,
 
+    /// Whether workspaces may ask for everything that the other flags about authors restrict.
+    #[arg(long, env = "OPCORE_AUTHORS_TRUSTED", default_value_t = false, action = clap::ArgAction::Set)]
+    authors_trusted: bool,
+
     /// Images for Terraform that workspaces may name, beside the runner's own; a * at the end stands for anything.
     #[arg(long, env = "OPCORE_AUTHORS_IMAGES", value_delimiter = ',', value_name = "IMAGE,…")]
     authors_images: Vec<String>,
@@ -55,7 +59,7 @@ struct RunFlags {
     authors_runtime_classes: Vec<String>,
 
     /// Whether workspaces may bring modules of their own, or name those that the operator brings along.
-    #[arg(long, env = "OPCORE_AUTHORS_MODULES", default_value = "Any", value_parser = ["Any", "Builtin"])]
+    #[arg(long, env = "OPCORE_AUTHORS_MODULES", default_value = "Builtin", value_parser = ["Any", "Builtin"])]
     authors_modules: String,
 
     /// Whether an admission policy asks for the right to approve; without one, whoever may annotate workspaces may.
@@ -88,22 +92,29 @@ impl RunFlags {
         Limits { runs: self.max_runs.into(), share: share.into(), checks: self.max_checks.into() }
     }
 
+    fn authors(&self) -> Authors {
+        if self.authors_trusted {
+            return Authors::trusted();
+        }
+        // A value of the environment that is empty is a list of nothing.
+        let named = |all: &[String]| all.iter().filter(|one| !one.is_empty()).cloned().collect();
+        Authors {
+            images: named(&self.authors_images),
+            service_accounts: named(&self.authors_service_accounts),
+            volume_types: named(&self.authors_volume_types),
+            priority_classes: named(&self.authors_priority_classes),
+            runtime_classes: named(&self.authors_runtime_classes),
+            own_modules: self.authors_modules == "Any",
+        }
+    }
+
     fn settings(self) -> Settings {
         let longest = Longest {
             plan: self.max_plan_timeout.into(),
             apply: self.max_apply_timeout.into(),
             destroy: self.max_destroy_timeout.into(),
         };
-        // A value of the environment that is empty is a list of nothing.
-        let named = |all: Vec<String>| all.into_iter().filter(|one| !one.is_empty()).collect();
-        let authors = Authors {
-            images: named(self.authors_images),
-            service_accounts: named(self.authors_service_accounts),
-            volume_types: named(self.authors_volume_types),
-            priority_classes: named(self.authors_priority_classes),
-            runtime_classes: named(self.authors_runtime_classes),
-            own_modules: self.authors_modules == "Any",
-        };
+        let authors = self.authors();
         let settings = Settings::new(self.runner_image, self.runner_pull_policy);
         Settings { start_within: self.start_within.into(), longest, authors, ..settings }
     }
@@ -125,4 +136,46 @@ fn main() -> std::process::ExitCode {
         let simple = context.controller(TypedKind::<SimpleResource>::default());
         futures::try_join!(workspaces, simple).map(|_| ())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_yaml::Value;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        flags: RunFlags,
+    }
+
+    fn authors(more: &[&str]) -> Authors {
+        Program::parse_from(["program"].iter().chain(more)).flags.authors()
+    }
+
+    #[test]
+    fn without_flags_authors_may_ask_for_what_the_chart_allows_by_default() {
+        let values = include_str!("../../../charts/terraform-runner-operator/own/values.yaml");
+        let values: Value = serde_yaml::from_str(values).unwrap();
+        let values = &values["authors"];
+        let list = |name: &str| -> Vec<String> { serde_yaml::from_value(values[name].clone()).unwrap() };
+        let of_chart = Authors {
+            images: list("images"),
+            service_accounts: list("serviceAccounts"),
+            volume_types: list("volumeTypes"),
+            priority_classes: list("priorityClasses"),
+            runtime_classes: list("runtimeClasses"),
+            own_modules: values["modules"] == "Any",
+        };
+        assert_eq!(values["trusted"], false);
+        assert_eq!(authors(&[]), of_chart);
+        assert_eq!(of_chart, Authors::default());
+    }
+
+    #[test]
+    fn one_flag_allows_trusted_authors_everything_whatever_the_others_say() {
+        assert_eq!(authors(&["--authors-trusted=true", "--authors-modules=Builtin"]), Authors::trusted());
+    }
 }

@@ -15,7 +15,7 @@ use crate::controller::WavePlans;
 use crate::index::{Asking, Look, PlanName};
 use crate::probes::{Endpoint, ProbeSeen};
 use crate::render::{ParsedPlan, Sources, kept_in, kept_name, parse_with, revision};
-use crate::subscription::{self, GroupKind, ObjectId, PlanSubscription, Served, WrittenKind, group_kind};
+use crate::subscription::{self, GroupKind, KindWatch, ObjectId, PlanSubscription, Served, WrittenKind, group_kind};
 
 /// Everything that was read for a plan.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +35,10 @@ pub struct Observed {
     pub denied: Vec<String>,
     /// What prevents reports about some of its objects, as sentences: an API that does not answer, for example.
     pub unreachable: Vec<String>,
+    /// Kinds of the inventory of which it is not known which objects exist, each with the reason, as a clause.
+    pub incomplete: BTreeMap<GroupKind, String>,
+    /// Why it is not known which objects the plan holds suspended, if so, as a clause.
+    pub incomplete_gates: Option<String>,
     /// Kinds of the inventory that the cluster no longer has in any version: their objects are gone, too.
     pub lost_kinds: BTreeSet<GroupKind>,
     /// Kinds of the inventory that are no longer served in the recorded version.
@@ -119,16 +123,6 @@ impl Kinds {
     }
 }
 
-impl Kinds {
-    /// For what it has applied or holds: why it is not known how some kinds are served.
-    fn unknown(&self) -> impl Iterator<Item = String> {
-        self.recorded.iter().chain(&self.held).filter_map(|((_, kind), served)| match served {
-            Served::Unknown { reason } => Some(format!("the API of {kind} does not answer: {reason}")),
-            _ => None,
-        })
-    }
-}
-
 impl Memory {
     fn lock(&self) -> MutexGuard<'_, HashMap<PlanName, Remembered>> {
         lock(&self.plans)
@@ -184,10 +178,8 @@ impl WavePlans {
     /// Looks up what is known of a plan's objects: nothing, until it has the subscription that it needs.
     pub(crate) fn look_up(&self, plan: &WavePlan, seen: &mut Observed, now: Timestamp) {
         let name: PlanName = plan.name_any().into();
-        seen.denied = {
-            let denied = self.live.denied(&seen.subscription.scopes);
-            denied.iter().map(|scope| seen.subscription.right_to_watch(scope)).collect()
-        };
+        let denied = self.live.denied(&seen.subscription.scopes);
+        seen.denied = denied.iter().map(|scope| seen.subscription.right_to_watch(scope)).collect();
         let mut index = self.live.index();
         seen.subscribed = index.subscription(&name);
         if seen.subscribed.as_ref().is_none_or(|subscribed| !Arc::ptr_eq(subscribed, &seen.subscription)) {
@@ -205,6 +197,17 @@ impl WavePlans {
         };
         seen.look = index.look(&name, &asking);
         seen.unreachable = index.troubles(&name);
+        let subscription = &seen.subscription;
+        let gap = |kind: &KindWatch| match &kind.watch {
+            Err(why) => Some(why.clone()),
+            Ok(scope) if denied.contains(scope) => {
+                Some(format!("the right to {} is missing", subscription.right_to_watch(scope)))
+            }
+            Ok(scope) => index.gap(scope),
+        };
+        let incomplete = subscription.recorded.iter().filter_map(|kind| Some((kind.kind.clone(), gap(kind)?)));
+        seen.incomplete = incomplete.collect();
+        seen.incomplete_gates = subscription.held_kinds.iter().find_map(gap);
     }
 
     /// The contents of a plan's sources: from the cache, if nothing new was reported.
@@ -307,12 +310,7 @@ impl WavePlans {
         }
         let claimant = Claimant::acting_for(context.operator(), plan);
         let mut subscription = subscription::resolve(&parsed, &kinds.mentioned, &claimant);
-        let recorded = kinds.recorded.values().filter_map(|served| match served {
-            Served::Yes { resource, .. } => Some(subscription::ours(resource, context.operator())),
-            Served::No | Served::Unknown { .. } => None,
-        });
-        subscription.scopes.extend(recorded);
-        subscription.unknown = kinds.unknown().collect();
+        subscription.record(&kinds.recorded, context.operator());
         // While a plan is being deleted, known objects are not reported again: its teardown would wait for that.
         subscription.resync = (!is_deleted(plan)).then(|| plan.spec.resync().as_duration());
         subscription.completed = completed(plan, &parsed.revision);

@@ -61,11 +61,12 @@ pub struct PlanSubscription {
     pub wanted: HashSet<ObjectId>,
     /// The objects that its waves gate.
     pub gated: HashSet<ObjectId>,
-    /// The kinds of the objects that it applies, as it writes them.
-    pub applied_kinds: BTreeSet<WrittenKind>,
-    /// For what it has applied or holds: why it is not known how some kinds are served. Objects may exist that the
-    /// watches do not report.
-    pub unknown: Vec<String>,
+    /// The kinds of the objects that it applies, as it writes them, each with the waves that do so.
+    pub applied_kinds: Arc<AppliedKinds>,
+    /// The kinds of which it has applied objects, according to the published status.
+    pub recorded: Vec<KindWatch>,
+    /// The kinds of the objects that it holds suspended, according to the published status.
+    pub held_kinds: Vec<KindWatch>,
     /// How often everything must be reported again. None: never, for example while it is being deleted, because nothing
     /// must wait for what is already known.
     pub resync: Option<Duration>,
@@ -92,15 +93,34 @@ impl PlanSubscription {
         held.iter().filter(is_forgotten).cloned().collect()
     }
 
+    /// Adds the kinds of which it has applied objects. If a kind is gone, its objects are gone, too.
+    pub fn record(&mut self, kinds: &BTreeMap<WrittenKind, Served>, operator: &str) {
+        for (written, served) in kinds {
+            let watch = match served {
+                Served::Yes { resource, .. } => Ok(ours(resource, operator)),
+                Served::Unknown { reason } => Err(unknown(&written.1, reason)),
+                Served::No => continue,
+            };
+            self.scopes.extend(watch.iter().cloned());
+            self.recorded.push(KindWatch { kind: group_kind(written), watch });
+        }
+    }
+
     /// Adds these objects to the subscription. If a kind is gone, its objects are gone, too.
     pub fn hold(&mut self, held: &[HeldObject], kinds: &BTreeMap<WrittenKind, Served>) {
         for held in held {
-            let Some(Served::Yes { resource, .. }) = kinds.get(&(held.api_version.clone(), held.kind.clone())) else {
-                continue;
+            let resource = match kinds.get(&(held.api_version.clone(), held.kind.clone())) {
+                Some(Served::Yes { resource, .. }) => resource,
+                Some(Served::Unknown { reason }) => {
+                    self.held_kinds.push(KindWatch { kind: held.id().kind, watch: Err(unknown(&held.kind, reason)) });
+                    continue;
+                }
+                Some(Served::No) | None => continue,
             };
             let scope = ScopeId::new(resource, held.namespace.clone());
             self.scopes.insert(scope.clone());
             self.steered.insert(scope.clone());
+            self.held_kinds.push(KindWatch { kind: held.id().kind, watch: Ok(scope.clone()) });
             self.held.items.push(Item {
                 member: 0,
                 stage: Stage::Rest,
@@ -113,6 +133,12 @@ impl PlanSubscription {
                 twins: Vec::new(),
             });
         }
+    }
+
+    /// For what it has applied or holds: why it is not known how some kinds are served, as clauses. Objects may exist
+    /// that the watches do not report.
+    pub fn unknown(&self) -> impl Iterator<Item = &String> {
+        self.recorded.iter().chain(&self.held_kinds).filter_map(|kind| kind.watch.as_ref().err())
     }
 
     /// How the API server addresses the kind of one of the watches.
@@ -131,6 +157,18 @@ impl PlanSubscription {
         };
         format!("list and watch {scope} (value {value} of the chart)")
     }
+}
+
+/// Kinds as they are written, each with the waves that apply objects of it.
+pub type AppliedKinds = BTreeMap<WrittenKind, BTreeSet<String>>;
+
+/// A kind of which objects may exist, and how they are found.
+#[derive(Clone, Debug)]
+pub struct KindWatch {
+    /// The kind.
+    pub kind: GroupKind,
+    /// The watch that reports its objects, or why there is none, as a clause.
+    pub watch: Result<ScopeId, String>,
 }
 
 /// What a wave subscribes to.
@@ -280,7 +318,7 @@ impl fmt::Debug for Wanted {
 pub fn resolve(parsed: &ParsedPlan, served: &BTreeMap<WrittenKind, Served>, claimant: &Claimant) -> PlanSubscription {
     let uid = claimant.owner.as_ref().map(|owner| owner.uid.clone()).unwrap_or_default();
     let mut subscription = PlanSubscription { uid, revision: parsed.revision.clone(), ..PlanSubscription::default() };
-    let mut first = HashMap::new();
+    let (mut first, mut applied_kinds) = (HashMap::new(), AppliedKinds::new());
     for wave in &parsed.waves {
         let mut resolved =
             WaveSubscription { name: wave.name.clone(), problem: wave.problem.clone(), ..WaveSubscription::default() };
@@ -306,14 +344,17 @@ pub fn resolve(parsed: &ParsedPlan, served: &BTreeMap<WrittenKind, Served>, clai
                 _ => {}
             }
         }
-        subscription.applied_kinds.extend(resolved.items.iter().filter_map(|item| match &item.task {
-            Task::Apply(wanted) => {
-                Some((wanted.apply.resource.api_version.clone(), wanted.apply.resource.kind.clone()))
+        for item in &resolved.items {
+            let Task::Apply(wanted) = &item.task else { continue };
+            let resource = &wanted.apply.resource;
+            let waves = applied_kinds.entry((resource.api_version.clone(), resource.kind.clone())).or_default();
+            if !waves.contains(&wave.name) {
+                waves.insert(wave.name.clone());
             }
-            _ => None,
-        }));
+        }
         subscription.waves.push(resolved);
     }
+    subscription.applied_kinds = Arc::new(applied_kinds);
     subscription
 }
 
@@ -399,6 +440,11 @@ fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Resu
         checked: item.checked,
         twins: Vec::new(),
     })
+}
+
+/// Why it is not known how a kind is served.
+fn unknown(kind: &str, reason: &str) -> String {
+    format!("the API of {kind} does not answer: {reason}")
 }
 
 /// Finds the items that are about the same object.

@@ -54,6 +54,11 @@ async fn the_terraform_runner_operator_installs_alone_and_tells_of_a_run_that_ca
         let workspace = terraform::write(stage, "network", spec).await?;
         let words = terraform::complains(stage, "network", "PodNotStarting").await?;
         ensure!(words.contains("ErrImageNeverPull"), "{words}");
+        // By default authors may use only modules that the operator brings along.
+        let own = json!({ "module": terraform::inline("") });
+        let refused = terraform::write(stage, "own", own).await.err().map(|error| format!("{error:#}"));
+        let refused = refused.unwrap_or_default();
+        ensure!(refused.contains("spec.module: ") && refused.contains("authors.modules to Any"), "{refused}");
         // What never began needs no destroy.
         let left = terraform::deleted(stage, &workspace).await?;
         ensure!(left.is_empty(), "it leaves {left:?}");

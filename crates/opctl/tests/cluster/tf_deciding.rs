@@ -216,7 +216,8 @@ async fn a_plan_is_read_discarded_made_anew_and_approved() {
     let sandbox = Sandbox::start(Options::default()).await.expect("a control plane");
     let infra = Infra::of(&sandbox, "tf-operator").await;
     let config = sandbox.config().await.unwrap();
-    let settings = render::Settings::new("nowhere/tf-runner", "Never");
+    let authors = render::Authors { own_modules: true, ..render::Authors::default() };
+    let settings = render::Settings { authors, ..render::Settings::new("nowhere/tf-runner", "Never") };
     let operator = Running::start(render::OPERATOR, config, &[], Settings::default(), |_| {
         Workspaces::new(settings, Limits::default())
     });

@@ -25,7 +25,10 @@ impl Program {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_terraform-runner-operator"));
         command.arg("--kubeconfig").arg(sandbox.kubeconfig()).arg(format!("--listen=127.0.0.1:{port}"));
-        command.args(["--leader-elect=false", "--log-level=warn"]).args(more).stdin(Stdio::null());
+        command
+            .args(["--leader-elect=false", "--log-level=warn", "--authors-modules=Any"])
+            .args(more)
+            .stdin(Stdio::null());
         let mut program = Self { child: command.spawn()?, port };
         let deadline = Instant::now() + PATIENCE;
         while program.ask("/readyz").await.is_err() {

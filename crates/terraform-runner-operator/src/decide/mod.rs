@@ -72,6 +72,7 @@ pub fn keep_applied(
 ) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
     let notes: Vec<Note> = run_result::take_in(workspace, seen, &mut status, now);
+    key_places(seen, &mut status);
     let has_ended = |status: Option<&TerraformWorkspaceStatus>| status?.run.as_ref().map(Run::is_over);
     let just_ended = has_ended(workspace.status.as_ref()) == Some(false) && has_ended(Some(&status)) == Some(true);
     next_run::heed(workspace, &mut status);
@@ -125,6 +126,18 @@ pub fn keep_applied(
     publish::describe(workspace, &assessment, &mut status, now);
     let (claims, next) = (Turn::of(workspace, &status, queued), assessment.next.map_or(Next::OnEvent, Next::At));
     Decision { writes, status, notes, next, claims, release: false }
+}
+
+/// Replaces records of the place of the state that were made without the key of the workspace. The place is the same: it is
+/// only recorded in a way that reveals nothing about its settings.
+fn key_places(seen: &Observed, status: &mut TerraformWorkspaceStatus) {
+    let Ok(inputs) = &seen.inputs else { return };
+    let of_run = status.run.iter_mut().flat_map(|run| [&mut run.backend, &mut run.previous_backend]);
+    for place in of_run.chain([&mut status.begun_backend]).flatten() {
+        if *place == inputs.unkeyed_backend {
+            place.clone_from(&inputs.backend);
+        }
+    }
 }
 
 /// Keeps the inputs and records the run in the status. Its Job is created when that is published.

@@ -27,7 +27,7 @@ pub struct Authors {
 }
 
 impl Default for Authors {
-    /// The defaults of the flags: nothing that reaches beyond the pod.
+    /// The defaults of the flags: only modules that the operator brings along, and nothing that reaches beyond the pod.
     fn default() -> Self {
         let volumes = ["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"];
         Self {
@@ -36,12 +36,25 @@ impl Default for Authors {
             volume_types: volumes.map(str::to_owned).into(),
             priority_classes: Vec::new(),
             runtime_classes: Vec::new(),
-            own_modules: true,
+            own_modules: false,
         }
     }
 }
 
 impl Authors {
+    /// Everything, for a cluster whose authors are trusted.
+    pub fn trusted() -> Self {
+        let any = || vec!["*".to_owned()];
+        Self {
+            images: any(),
+            service_accounts: any(),
+            volume_types: any(),
+            priority_classes: any(),
+            runtime_classes: any(),
+            own_modules: true,
+        }
+    }
+
     /// Whether the spec asks only for what is allowed.
     ///
     /// # Errors
@@ -49,7 +62,7 @@ impl Authors {
     /// What is not allowed, with the field, and who can change that.
     pub fn permit(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
         if !self.own_modules && spec.module.builtin.is_none() {
-            let message = "modules of one's own are not allowed here: name a builtin one, or have authors.modules of the chart set to Any";
+            let message = "only modules that the operator brings along (spec.module.builtin) are allowed: use one of these, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart";
             return Err(Problem::wrong("spec.module", message));
         }
         self.permit_pods(spec)
@@ -90,8 +103,10 @@ fn among(asked: Option<&str>, allowed: &[String], field: &str, key: &str) -> Res
     if allowed.iter().any(fits) {
         return Ok(());
     }
-    let remedy = format!("leave it out, or have it added to authors.{key} of the chart");
-    Err(Problem::wrong(field, format!("{asked} is not among what is allowed here: {remedy}")))
+    let message = format!(
+        "{asked} is not allowed: remove it, or have an administrator add it to authors.{key}, or set authors.trusted to true, in the values of the chart"
+    );
+    Err(Problem::wrong(field, message))
 }
 
 #[cfg(test)]
@@ -109,17 +124,17 @@ mod tests {
     }
 
     fn refused(authors: &Authors, engine: &Value, pod: &Value) -> String {
-        authors.permit(&spec(engine, pod)).unwrap_err().to_string()
+        authors.permit_pods(&spec(engine, pod)).unwrap_err().to_string()
     }
 
     #[test]
-    fn by_default_nothing_is_allowed_that_reaches_beyond_the_pod() {
+    fn by_default_only_built_in_modules_are_allowed_and_nothing_that_reaches_beyond_the_pod() {
         let (strict, none) = (Authors::default(), json!({}));
         let volume = |kind: &str| json!({ "volumes": [{ "name": "a", "emptyDir": {} }, { "name": "b", kind: {} }] });
         for kind in ["hostPath", "secret", "projected", "csi", "nfs"] {
             let words = refused(&strict, &none, &volume(kind));
-            let begin = format!("spec.runner.podTemplate.spec.volumes[1]: {kind} is not among what is allowed here");
-            assert!(words.starts_with(&begin) && words.contains("authors.volumeTypes of the chart"), "{words}");
+            let begin = format!("spec.runner.podTemplate.spec.volumes[1]: {kind} is not allowed");
+            assert!(words.starts_with(&begin) && words.contains("authors.volumeTypes"), "{words}");
         }
         let cases = [
             ("serviceAccountName", "serviceAccounts"),
@@ -129,12 +144,27 @@ mod tests {
         for (field, value) in cases {
             let words = refused(&strict, &none, &json!({ field: "mine" }));
             assert!(words.starts_with(&format!("spec.runner.podTemplate.spec.{field}: mine is not")), "{words}");
-            assert!(words.contains(&format!("authors.{value} of the chart")), "{words}");
+            assert!(words.contains(&format!("add it to authors.{value}")), "{words}");
         }
         let words = refused(&strict, &json!({ "image": "registry.example.com/tofu:1" }), &none);
         assert!(words.starts_with("spec.engine.image: registry.example.com/tofu:1 is not"), "{words}");
         let fine = json!({ "volumes": [{ "name": "bare" }, { "name": "disk", "persistentVolumeClaim": { "claimName": "d" } }] });
-        assert_eq!(strict.permit(&spec(&none, &fine)), Ok(()));
+        assert_eq!(strict.permit_pods(&spec(&none, &fine)), Ok(()));
+        let builtin = serde_json::from_value(json!({ "module": { "builtin": "simple" } })).unwrap();
+        assert_eq!(strict.permit(&builtin), Ok(()));
+        let message = strict.permit(&spec(&none, &none)).unwrap_err().to_string();
+        assert!(message.starts_with("spec.module: only modules that the operator brings along"), "{message}");
+        assert!(message.contains("authors.modules to Any") && message.contains("authors.trusted to true"), "{message}");
+    }
+
+    #[test]
+    fn for_trusted_authors_everything_is_allowed() {
+        let pod = json!({
+            "serviceAccountName": "any", "priorityClassName": "any", "runtimeClassName": "any",
+            "volumes": [{ "name": "node", "hostPath": { "path": "/" } }, { "name": "all", "projected": {} }],
+        });
+        let everything = spec(&json!({ "image": "registry.example.com/tofu:1" }), &pod);
+        assert_eq!(Authors::trusted().permit(&everything), Ok(()));
     }
 
     #[test]
@@ -142,7 +172,6 @@ mod tests {
         let authors = Authors {
             images: vec!["registry.example.com/tofu/*".to_owned(), "tofu:1".to_owned()],
             service_accounts: vec!["*".to_owned()],
-            own_modules: false,
             ..Authors::default()
         };
         let pod = json!({ "serviceAccountName": "any" });
@@ -152,6 +181,5 @@ mod tests {
         for image in ["registry.example.com/tofu", "tofu:12", "registry.example.com.evil/tofu/a"] {
             assert!(authors.permit_pods(&spec(&json!({ "image": image }), &pod)).is_err(), "{image}");
         }
-        assert!(refused(&authors, &json!({}), &pod).starts_with("spec.module: modules of one's own are not allowed"));
     }
 }

@@ -84,13 +84,25 @@ fn outlasts(spec: &TerraformWorkspaceSpec, path: &Path) -> bool {
     above.max_by_key(|(at, _)| at.components().count()).is_some_and(|(_, lasts)| lasts)
 }
 
-/// The place of the state.
+/// The place of the state. Its settings may come from a Secret, so their digest is keyed like the hash of the inputs: a
+/// bundle without a key gives one without.
 pub(super) fn place(bundle: &Bundle) -> String {
+    digest_of_place(bundle, Some(bundle.salt.as_str()).filter(|salt| !salt.is_empty()))
+}
+
+/// The place of the state as it was recorded before digests of places were keyed.
+pub(super) fn unkeyed_place(bundle: &Bundle) -> String {
+    digest_of_place(bundle, None)
+}
+
+fn digest_of_place(bundle: &Bundle, salt: Option<&str>) -> String {
     let Some(backend) = &bundle.backend else { return MANAGED.to_owned() };
     let is_place = |(name, _): &(&String, &Value)| !CREDENTIALS.contains(&name.as_str());
     let place: BTreeMap<&String, &Value> = backend.config.iter().filter(is_place).collect();
+    let place = json!(place).to_string();
     let workspace = bundle.env.get(WORKSPACE_VARIABLE).map(String::as_str).unwrap_or_default();
-    format!("{}-{}", backend.kind, short(&[&json!(place).to_string(), workspace]))
+    let parts: Vec<&str> = salt.into_iter().chain([place.as_str(), workspace]).collect();
+    format!("{}-{}", backend.kind, short(&parts))
 }
 
 #[cfg(test)]
@@ -113,5 +125,18 @@ mod tests {
         assert_ne!(before, s3(&json!({ "bucket": "b", "key": "network" }), None));
         assert_ne!(before, s3(&json!({ "bucket": "a", "key": "network" }), Some("staging")));
         assert_eq!(place(&Bundle::default()), MANAGED);
+    }
+
+    #[test]
+    fn the_digest_of_a_place_is_keyed_like_the_hash_of_the_inputs() {
+        let config = serde_json::from_value(json!({ "bucket": "confidential" })).unwrap();
+        let backend = Some(BackendBundle { kind: "s3".to_owned(), config });
+        let of = |salt: &str| Bundle { salt: salt.to_owned(), backend: backend.clone(), ..Bundle::default() };
+        assert_ne!(place(&of("one")), place(&of("two")));
+        assert_ne!(place(&of("one")), unkeyed_place(&of("one")));
+        assert_eq!(place(&of("one")), place(&of("one")));
+        assert_eq!(place(&of("")), unkeyed_place(&of("one")), "inputs without a key have a place without one");
+        let managed = Bundle { salt: "one".to_owned(), ..Bundle::default() };
+        assert_eq!((place(&managed), unkeyed_place(&managed)), (MANAGED.to_owned(), MANAGED.to_owned()));
     }
 }

@@ -62,6 +62,8 @@ pub struct Inputs {
     pub chunks: Vec<Vec<u8>>,
     /// The place of the state.
     pub backend: String,
+    /// The same place as versions without a key for places recorded it.
+    pub unkeyed_backend: String,
 }
 
 /// The key for the hashes of inputs.
@@ -88,7 +90,11 @@ impl Key {
             return Ok(keyed);
         }
         let plain = with("")?;
-        Ok(if self.known.contains(&plain.1) { plain } else { keyed })
+        if self.known.contains(&plain.1) {
+            return Ok(plain);
+        }
+        self.salt.clone_into(&mut bundle.salt);
+        Ok(keyed)
     }
 }
 
@@ -418,7 +424,9 @@ impl<'a> Gathering<'a> {
             let message = format!("module and variables have {size} KiB together; {} are allowed", LARGEST / 1024);
             return Err(Problem::wrong("spec.module", message));
         }
-        Ok(Inputs { hash, chunks: store::inputs::chunks(&bytes), backend: backend::place(&self.bundle) })
+        let backend = backend::place(&self.bundle);
+        let unkeyed_backend = backend::unkeyed_place(&self.bundle);
+        Ok(Inputs { hash, chunks: store::inputs::chunks(&bytes), backend, unkeyed_backend })
     }
 }
 

@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use opcore_testing::chart::{as_person, enforce};
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::TerraformWorkspace;
-use terraform_runner_operator::render::OPERATOR;
+use terraform_runner_operator::render::{self, OPERATOR};
 
 use crate::stage::{PATIENCE, Stage};
 
@@ -73,7 +73,7 @@ async fn write(
     let mut workspace = json!({
         "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace",
         "metadata": { "name": name, "annotations": {} },
-        "spec": { "module": { "inline": { "files": { "main.tf": "" } } }, "drift": { "action": "Off" } },
+        "spec": { "module": { "builtin": "simple" }, "drift": { "action": "Off" } },
     });
     for (part, fields) in change.as_object().unwrap() {
         for (field, value) in fields.as_object().unwrap() {
@@ -120,7 +120,8 @@ async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
     for kind in ["hostPath", "secret", "projected"] {
         let words = refused(&author, "new", disk(kind)).await;
         assert!(
-            words.starts_with("spec.runner.podTemplate.spec.volumes: ") && words.contains("authors.volumeTypes"),
+            words.starts_with("spec.runner.podTemplate.spec.volumes: ")
+                && words.contains("add it to authors.volumeTypes"),
             "{words}"
         );
     }
@@ -131,30 +132,27 @@ async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
     ];
     for (field, value) in fields {
         let words = refused(&author, "new", pods(&json!({ field: "mine" }))).await;
-        assert!(words.starts_with(&format!("spec.runner.podTemplate.spec.{field}: mine is not among")), "{words}");
-        assert!(words.contains(&format!("authors.{value} of the chart")), "{words}");
+        assert!(words.starts_with(&format!("spec.runner.podTemplate.spec.{field}: mine is not allowed")), "{words}");
+        assert!(words.contains(&format!("add it to authors.{value}")), "{words}");
     }
     let image = |name: &str| spec(&json!({ "engine": { "image": name } }));
     let words = refused(&author, "new", image("registry.example.com/other:1")).await;
-    assert!(words.starts_with("spec.engine.image: registry.example.com/other:1 is not among"), "{words}");
+    assert!(words.starts_with("spec.engine.image: registry.example.com/other:1 is not allowed"), "{words}");
     write(&author, "new", image("registry.example.com/tofu/aws:1"), true).await.unwrap();
     let claim = pods(&json!({ "volumes": [{ "name": "disk", "persistentVolumeClaim": { "claimName": "disk" } }] }));
     write(&author, "new", claim, true).await.unwrap();
+    let own = spec(&json!({ "module": { "inline": { "files": { "main.tf": "" } } } }));
+    let words = refused(&author, "new", own).await;
+    assert!(words.starts_with("spec.module: only modules that the operator brings along"), "{words}");
+    assert!(words.contains("authors.modules to Any, or authors.trusted to true"), "{words}");
 }
 
 #[tokio::test]
 async fn who_names_a_secret_must_be_allowed_to_read_it() {
     let stage = Stage::new("readers").await;
     let author = person(&stage, "author").await;
-    guarded(&stage, &["authors.modules=Builtin"]).await;
-    let module = |more: &Value| {
-        let mut fields = more.clone();
-        fields["module"] = json!({ "builtin": "simple" });
-        spec(&fields)
-    };
-    let words = refused(&author, "new", json!({})).await;
-    assert!(words.starts_with("spec.module: modules of one's own are not allowed here"), "{words}");
-    write(&author, "new", module(&json!({ "variables": { "length": 1 } })), true).await.unwrap();
+    guarded(&stage, &[]).await;
+    write(&author, "new", spec(&json!({ "variables": { "length": 1 } })), true).await.unwrap();
     let named = [
         json!({ "variablesFrom": [{ "secretRef": { "name": "s" } }] }),
         json!({ "env": [{ "name": "A", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k" } } }] }),
@@ -162,7 +160,7 @@ async fn who_names_a_secret_must_be_allowed_to_read_it() {
         json!({ "backend": { "managed": { "adopt": { "secretRef": { "name": "s" } } } } }),
     ];
     for fields in &named {
-        let words = refused(&author, "new", module(fields)).await;
+        let words = refused(&author, "new", spec(fields)).await;
         assert!(
             words.contains("author may not read those of namespace") && words.contains("authors.secrets"),
             "{words}"
@@ -172,7 +170,7 @@ async fn who_names_a_secret_must_be_allowed_to_read_it() {
     grant(&stage, "author", "reads", rule).await;
     let reads = async {
         for fields in &named {
-            while write(&author, "new", module(fields), true).await.is_err() {
+            while write(&author, "new", spec(fields), true).await.is_err() {
                 tokio::task::yield_now().await;
             }
         }
@@ -188,7 +186,7 @@ async fn without_a_policy_the_operator_refuses_all_the_same_and_makes_no_job() {
         json!({ "podTemplate": { "spec": { "volumes": [{ "name": "node", "hostPath": { "path": "/" } }] } } });
     stage.write("net", json!({ "runner": volumes })).await;
     let message = stage.says("net", "InvalidSpec").await;
-    assert!(message.starts_with("spec.runner.podTemplate.spec.volumes[0]: hostPath is not among"), "{message}");
+    assert!(message.starts_with("spec.runner.podTemplate.spec.volumes[0]: hostPath is not allowed"), "{message}");
     assert_eq!(stage.names::<Job>().await, [""; 0]);
     // Applied without, and then deleted with it: nothing gets a node for a destroy either.
     stage.write("net", json!({ "runner": {} })).await;
@@ -197,11 +195,29 @@ async fn without_a_policy_the_operator_refuses_all_the_same_and_makes_no_job() {
     stage.says("net", "InvalidSpec").await;
     stage.workspaces().delete("net", &kube::api::DeleteParams::default()).await.unwrap();
     let message = stage.says("net", "DestroyBlocked").await;
-    assert!(message.contains("hostPath is not among"), "{message}");
+    assert!(message.contains("hostPath is not allowed"), "{message}");
     assert_eq!(stage.names::<Job>().await, [job]);
     stage.write("net", json!({ "runner": {} })).await;
     crate::stage::gone_by_name(&stage, "net").await;
     running.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_policy_the_operator_applies_only_modules_that_it_brings_along_unless_authors_are_trusted() {
+    let stage = Stage::new("builtin").await;
+    let strict = stage.start_for(render::Authors::default());
+    stage.write("net", json!({})).await;
+    let message = stage.says("net", "InvalidSpec").await;
+    assert!(message.starts_with("spec.module: only modules that the operator brings along"), "{message}");
+    assert!(message.contains("authors.modules to Any, or authors.trusted to true"), "{message}");
+    assert_eq!(stage.names::<Job>().await, [""; 0]);
+    stage.write("simple", json!({ "module": { "builtin": "simple" } })).await;
+    stage.ready("simple").await;
+    strict.stop().await;
+
+    let trusting = stage.start_for(render::Authors::trusted());
+    stage.ready("net").await;
+    trusting.stop().await;
 }
 
 #[tokio::test]

@@ -1,12 +1,15 @@
 //! What a status says of inputs does not tell what is in them; and what a run told is put down whatever else fails.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use opcore_testing::proxy::{Fate, Proxy};
 use serde_json::json;
-use terraform_runner_operator::render::{self, Sources};
+use terraform_runner_operator::api::v1alpha1::{TerraformWorkspaceStatus, WorkspacePhase};
+use terraform_runner_operator::render::{self, Source, Sources};
 use terraform_runner_operator::slots::Limits;
 
 use crate::stage::{Stage, eventually};
@@ -83,6 +86,50 @@ async fn what_was_applied_before_there_were_keys_is_not_applied_again() {
     let changed = stage.ready("net").await;
     let hash = changed.status.unwrap().last_applied.unwrap().hash;
     assert_ne!(hash, render::inputs(&changed.spec, &Sources::new()).unwrap().hash);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_place_of_the_state_is_keyed_by_workspace_and_one_that_was_recorded_without_a_key_is_the_same_place() {
+    let stage = Stage::new("places").await;
+    let running = stage.start();
+    let secrets = stage.of::<Secret>();
+    let place = json!({ "metadata": { "name": "place" }, "stringData": { "bucket": "confidential" } });
+    secrets.create(&PostParams::default(), &serde_json::from_value(place).unwrap()).await.unwrap();
+    let custom = json!({ "custom": { "type": "s3", "configFrom": { "secretRef": { "name": "place" } } } });
+    let mut places = Vec::new();
+    for name in ["one", "two"] {
+        stage.write(name, json!({ "backend": custom })).await;
+        places.push(stage.ready(name).await.status.unwrap().begun_backend.unwrap());
+    }
+    assert_ne!(places[0], places[1], "the same place");
+    assert!(places.iter().all(|place| place.starts_with("s3-")), "{places:?}");
+    running.stop().await;
+
+    // As an operator that keyed only the hash of inputs would have left it.
+    let workspace = stage.workspaces().get("one").await.unwrap();
+    let content = BTreeMap::from([("bucket".to_owned(), b"confidential".to_vec())]);
+    let sources = Sources::from([((Source::Secret, "place".to_owned()), Some(content))]);
+    let unkeyed = render::inputs(&workspace.spec, &sources).unwrap().backend;
+    assert!(!places.contains(&unkeyed));
+    let old = json!({ "status": {
+        "begunBackend": unkeyed, "run": { "backend": unkeyed, "previousBackend": unkeyed },
+    } });
+    stage.workspaces().patch_status("one", &PatchParams::default(), &Patch::Merge(&old)).await.unwrap();
+    let running = stage.start();
+    let keyed = |status: &TerraformWorkspaceStatus| status.begun_backend.as_ref() == Some(&places[0]);
+    let status = stage.until("one", "keyed", keyed).await.status.unwrap();
+    assert!(!serde_json::to_string(&status).unwrap().contains(&unkeyed), "{status:?}");
+    assert_eq!((status.phase, status.run.unwrap().number), (WorkspacePhase::Ready, 1));
+
+    // A key that is lost is found again, so that the place is still the same.
+    secrets.delete(&render::names(&workspace).key(), &DeleteParams::default()).await.unwrap();
+    stage.write("one", json!({ "backend": custom, "variables": { "size": 2 } })).await;
+    let status = stage.ready("one").await.status.unwrap();
+    assert_eq!((status.begun_backend.as_ref(), status.run.unwrap().number), (Some(&places[0]), 2));
+    let moved = json!({ "stringData": { "bucket": "another" } });
+    secrets.patch("place", &PatchParams::default(), &Patch::Merge(&moved)).await.unwrap();
+    stage.says("one", "BackendChanged").await;
     running.stop().await;
 }
 

@@ -11,7 +11,11 @@ async fn every_panel_and_every_alert_asks_for_something_that_there_is() {
     let stage = Stage::new("monitored").await;
     let kubeconfig = Sandbox::shared().await.unwrap().kubeconfig().to_owned();
     let program = env!("CARGO_BIN_EXE_terraform-runner-operator");
-    let monitored = Monitored::start(program, &kubeconfig, &[&format!("--watch-namespaces={}", stage.namespace)]);
+    let monitored = Monitored::start(
+        program,
+        &kubeconfig,
+        &[&format!("--watch-namespaces={}", stage.namespace), "--authors-modules=Any"],
+    );
     stage.write("good", json!({ "variables": { "size": 1 } })).await;
     stage.write("bad", json!({ "variables": { "outcome": "Failed" } })).await;
     stage.ready("good").await;

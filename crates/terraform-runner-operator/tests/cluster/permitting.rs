@@ -26,7 +26,8 @@ type Rights = BTreeSet<String>;
 /// The operator at work with the rights of the account that the chart makes in this namespace.
 fn start(stage: &Stage, home: &str, namespaces: &[&str]) -> [Running; 2] {
     let config = as_account(&stage.config, OPERATOR, home);
-    let runs = render::Settings::new("runner", "Never");
+    let authors = render::Authors { own_modules: true, ..render::Authors::default() };
+    let runs = render::Settings { authors, ..render::Settings::new("runner", "Never") };
     let workspaces = |context: &opcore::Context| Workspaces::new(runs, Limits::default()).measured(context.metrics());
     [
         Running::start(OPERATOR, config.clone(), namespaces, Settings::default(), workspaces),

@@ -62,6 +62,11 @@ impl Stage {
         self.start_on(self.config.clone(), Limits::default())
     }
 
+    /// One with which authors may ask for this, and for nothing else.
+    pub fn start_for(&self, authors: render::Authors) -> Running {
+        start_with(&[self.namespace.as_str()], self.config.clone(), Limits::default(), authors)
+    }
+
     /// One with another way to the API server, and other limits.
     pub fn start_on(&self, config: Config, limits: Limits) -> Running {
         start_in(&[self.namespace.as_str()], config, limits)
@@ -163,8 +168,12 @@ pub async fn gone_by_name(stage: &Stage, name: &str) {
 
 /// An operator at work in this process, for these namespaces.
 pub fn start_in(namespaces: &[&str], config: Config, limits: Limits) -> Running {
+    let images = vec!["mine".to_owned()];
+    start_with(namespaces, config, limits, render::Authors { images, own_modules: true, ..render::Authors::default() })
+}
+
+fn start_with(namespaces: &[&str], config: Config, limits: Limits, authors: render::Authors) -> Running {
     // Its image is not there: no pod runs here.
-    let authors = render::Authors { images: vec!["mine".to_owned()], ..render::Authors::default() };
     let settings = render::Settings { authors, ..render::Settings::new("runner", "Never") };
     Running::start(render::OPERATOR, config, namespaces, Settings::default(), |_| Workspaces::new(settings, limits))
 }

@@ -11,10 +11,12 @@ use super::claims::Claims;
 use super::gates::release;
 use super::graph::graph;
 use super::writes::{kept_words, reverse};
-use crate::api::v1alpha1::{DeletionPolicy, PlanPhase, WavePlan, WavePlanStatus};
+use crate::api::v1alpha1::{DeletionPolicy, InventoryKind, PlanPhase, WavePlan, WavePlanStatus};
 use crate::controller::WavePlans;
 use crate::index::{GateSeen, OwnedSeen};
 use crate::observe::Observed;
+use crate::render::Stage;
+use crate::subscription::GroupKind;
 
 /// The step for objects of waves that the spec no longer has. No wave can have this name.
 const REMOVED: &str = "Removed waves";
@@ -36,7 +38,7 @@ pub fn tear_down(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf
     let steps = Teardown::graph(scene.steps());
     let (mut decision, progress) = finalizer::pass::<_, Claims>(plan, status, steps, |step| scene.see(step), now);
     let freed = scene.gates().filter(|_| progress.acts(GATES)).map(release);
-    let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step)));
+    let deletes = progress.act.iter().flat_map(|step| reverse(&scene.of_step(step), scene.last_unknown(step)));
     // One stage: a refused delete in one wave must not delay the others.
     decision.writes.together(freed.chain(deletes).collect::<Vec<_>>());
     decision.notes.extend(scene.last_note(&progress));
@@ -101,24 +103,40 @@ impl<'a> Scene<'a> {
         self.going.iter().filter(belongs).copied().collect()
     }
 
+    /// The kinds of which a step may have objects that are not known, each with the reason.
+    fn unknown(&self, step: &str) -> impl Iterator<Item = (GroupKind, &'a String)> {
+        let is_removed = |wave: &String| !self.waves.contains(wave.as_str());
+        let concerns = move |kind: &InventoryKind| match step {
+            REMOVED => kind.waves.is_empty() || kind.waves.iter().any(is_removed),
+            wave => kind.may_be_of(wave),
+        };
+        // What stays need not be known.
+        let delete = self.plan.spec.deletion_policy == DeletionPolicy::Delete;
+        let inventory = self.plan.status.iter().flat_map(|status| &status.inventory).filter(move |_| delete);
+        let kinds = inventory.filter(move |kind| concerns(kind));
+        kinds.map(|kind| GroupKind::written(&kind.api_version, &kind.kind)).filter_map(|kind| {
+            let why = self.seen.incomplete.get(&kind)?;
+            Some((kind, why))
+        })
+    }
+
+    /// The last stage of which a step may have objects that are not known.
+    fn last_unknown(&self, step: &str) -> Option<Stage> {
+        self.unknown(step).map(|(kind, _)| Stage::of(&kind.group, &kind.kind)).max()
+    }
+
     fn see(&self, step: &str) -> StepStatus {
         let pending = |reason: String| StepStatus::Pending { reason, retry: None };
-        if let Some(denied) = self.seen.denied.first() {
-            return pending(format!("what is left cannot be told without the right to {denied}"));
-        }
-        if let Some(why) = self.seen.unreachable.first().filter(|_| !self.seen.look.complete) {
-            return pending(format!("what is left cannot be told: {why}"));
-        }
-        if !self.seen.look.complete {
-            return pending("what is left is still being read".to_owned());
-        }
         if step == GATES {
             let names: Vec<String> = self.gates().map(|gate| gate.target.to_string()).collect();
-            return if names.is_empty() {
-                StepStatus::Done
-            } else {
-                pending(format!("{} are still suspended", names.join(", ")))
+            return match &self.seen.incomplete_gates {
+                Some(why) => pending(format!("it is not known which objects are still suspended: {why}")),
+                None if names.is_empty() => StepStatus::Done,
+                None => pending(format!("{} are still suspended", names.join(", "))),
             };
+        }
+        if let Some((kind, why)) = self.unknown(step).next() {
+            return pending(format!("it is not known which objects of kind {} are left: {why}", kind.kind));
         }
         let left = self.of_step(step);
         match left.as_slice() {

@@ -26,8 +26,8 @@ pub(super) fn writes(
     waves: &[WaveStatus],
 ) -> (Writes, Option<String>) {
     let mut writes = Writes::new();
-    let recorded: BTreeSet<WrittenKind> =
-        rollout_context.old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone())).collect();
+    let recorded: BTreeMap<WrittenKind, &InventoryKind> =
+        rollout_context.old.inventory.iter().map(|kind| (written(kind), kind)).collect();
     let (mut now, mut starting, mut running, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, wave) in waves.iter().enumerate() {
         let Some(look) = seen.look.waves.get(number) else { continue };
@@ -40,8 +40,8 @@ pub(super) fn writes(
                 .extend(stale_jobs(look, wave).cloned().map(|target| (None, delete(target, Dependants::Background))));
             of_wave.extend(nudges(rollout_context, wave, look, turn));
             let due = applicable(rollout_context, number, wave, look, turn);
-            // The kinds of what is applied are recorded first, so that the objects are found again.
-            let due = due.filter(|due| recorded.contains(&kind_of(due)));
+            // The kinds of what is applied are recorded first, with the wave, so that the objects are found again.
+            let due = due.filter(|due| recorded.get(&kind_of(due)).is_some_and(|kind| kind.may_be_of(&wave.name)));
             of_wave.extend(due.map(|due| (due.refused_at, Write::Apply(Box::new(due.wanted.apply.clone())))));
             let (again, first): (Vec<_>, Vec<_>) = of_wave.into_iter().partition(|(turn, _)| turn.is_some());
             refused.extend(again);
@@ -142,6 +142,10 @@ fn waits_for_a_hook(look: &WaveLook) -> bool {
     look.frontier.is_some_and(|(_, stage)| stage == Stage::Before)
 }
 
+fn written(kind: &InventoryKind) -> WrittenKind {
+    (kind.api_version.clone(), kind.kind.clone())
+}
+
 fn kind_of(due: &Due) -> WrittenKind {
     let resource = &due.wanted.apply.resource;
     (resource.api_version.clone(), resource.kind.clone())
@@ -182,18 +186,27 @@ fn gates<'a>(
     })
 }
 
-/// The kinds of the objects that the plan applies or has applied, with counts.
+/// The kinds of the objects that the plan applies or has applied, with counts, and with the waves that do so or did.
 pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryKind> {
-    let count = |api_version: &str, kind: &str| {
-        let group = opcore::object::group_of(api_version);
-        let of_kind = seen.look.counts.iter().find(|(counted, _)| counted.group == group && counted.kind == kind);
-        of_kind.map_or(0, |(_, count)| *count)
+    let recorded: BTreeMap<WrittenKind, &InventoryKind> =
+        old.inventory.iter().map(|kind| (written(kind), kind)).collect();
+    let of_kind = |written: &WrittenKind| seen.look.counts.get(&group_kind(written)).into_iter().flatten();
+    // A kind, and a wave of a kind, is removed from the record only when it is certain that no object of it is left.
+    let is_certain = |written: &WrittenKind| !seen.incomplete.contains_key(&group_kind(written));
+    let is_left = |written: &&WrittenKind| !is_certain(written) || of_kind(written).next().is_some();
+    let waves = |written: &WrittenKind| -> Vec<String> {
+        let before = recorded.get(written).filter(|_| !is_certain(written));
+        if before.is_some_and(|before| before.waves.is_empty()) {
+            return Vec::new();
+        }
+        let applied = seen.look.applied_kinds.get(written).into_iter().flatten();
+        let there = of_kind(written).map(|(wave, _)| wave);
+        let all: BTreeSet<&String> =
+            applied.chain(there).chain(before.into_iter().flat_map(|kind| &kind.waves)).collect();
+        all.into_iter().cloned().collect()
     };
-    let recorded = old.inventory.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone()));
-    // A kind is removed from the record only when it is certain that no object of it is left.
-    let is_left = |written: &WrittenKind| !seen.look.complete || count(&written.0, &written.1) > 0;
-    let kept = recorded.filter(is_left).collect::<Vec<_>>();
-    let kinds: BTreeSet<WrittenKind> = seen.look.applied_kinds.iter().cloned().chain(kept).collect();
+    let kinds: BTreeSet<WrittenKind> =
+        seen.look.applied_kinds.keys().chain(recorded.keys().filter(is_left)).cloned().collect();
     // In one version of a kind the objects of all versions are found: a version that is no longer served is not needed
     // as well.
     let found = kinds.difference(&seen.unserved).map(group_kind).collect::<BTreeSet<_>>();
@@ -201,8 +214,12 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryK
     kinds
         .iter()
         .filter(is_needed)
-        .cloned()
-        .map(|(api_version, kind)| InventoryKind { count: count(&api_version, &kind), api_version, kind })
+        .map(|written| InventoryKind {
+            api_version: written.0.clone(),
+            kind: written.1.clone(),
+            count: of_kind(written).map(|(_, count)| count).sum(),
+            waves: waves(written),
+        })
         .collect()
 }
 
@@ -232,7 +249,7 @@ fn prune(
     }
     let kept: Vec<&OwnedSeen> = seen.look.kept.iter().collect();
     let held = (!kept.is_empty()).then(|| kept_words(&kept, seen.look.kept_count));
-    (reverse(&seen.look.orphans.iter().collect::<Vec<_>>()), held)
+    (reverse(&seen.look.orphans.iter().collect::<Vec<_>>(), None), held)
 }
 
 /// A message about the objects that stay, of which these are the first.
@@ -247,8 +264,9 @@ pub(super) fn kept_words(kept: &[&OwnedSeen], count: usize) -> String {
 }
 
 /// Deletes in the reverse order of application: the objects of the last remaining stage that are not being deleted yet.
-pub(super) fn reverse(objects: &[&OwnedSeen]) -> Vec<Write> {
-    let last: Option<Stage> = objects.iter().map(|object| object.stage).max();
+/// There may be others that are not known, of stages up to `unknown`: what was applied before them stays until then.
+pub(super) fn reverse(objects: &[&OwnedSeen], unknown: Option<Stage>) -> Vec<Write> {
+    let last: Option<Stage> = objects.iter().map(|object| object.stage).max().max(unknown);
     let now = objects.iter().filter(|object| Some(object.stage) == last && !object.deleting);
     now.map(|object| delete(object.target.clone(), Dependants::Background)).collect()
 }

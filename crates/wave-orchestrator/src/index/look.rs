@@ -1,6 +1,6 @@
 //! What a decision needs to know, at the cost of a few items per wave.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,10 +9,10 @@ use opcore::writes::Target;
 
 use super::item_state::{ItemState, Owned};
 use super::wave_counts::WaveCounts;
-use super::{Index, Place, Plan, PlanName};
+use super::{Counts, Index, Place, Plan, PlanName};
 use crate::api::v1alpha1::{NotReady, ProtectedKind};
 use crate::render::Stage;
-use crate::subscription::{GroupKind, Item, ObjectId, Subject, Task, Wanted, WaveSubscription, WrittenKind};
+use crate::subscription::{AppliedKinds, Item, ObjectId, Subject, Task, Wanted, WaveSubscription};
 
 /// How many objects of a wave are named in a status.
 const NAMED: usize = 5;
@@ -35,12 +35,12 @@ pub struct Look {
     pub kept: Vec<OwnedSeen>,
     /// How many such objects there are.
     pub kept_count: usize,
-    /// How many objects of each kind the plan has applied.
-    pub counts: BTreeMap<GroupKind, i64>,
+    /// How many objects of each kind the plan has applied, by wave.
+    pub counts: Arc<Counts>,
     /// Everything that the plan applied; only for a plan that is being deleted.
     pub owned: Vec<OwnedSeen>,
-    /// The kinds of the objects that the plan applies, as it writes them.
-    pub applied_kinds: BTreeSet<WrittenKind>,
+    /// The kinds of the objects that the plan applies, as it writes them, each with the waves that do so.
+    pub applied_kinds: Arc<AppliedKinds>,
     /// Objects that are recorded as held and that no wave refers to any more.
     pub held: Vec<GateSeen>,
     /// Whether everything that can be known is known.
@@ -193,7 +193,7 @@ impl Index {
             owned: if asking.everything { plan.owned.keys().filter_map(list).collect() } else { Vec::new() },
             applied_kinds: plan.subscription.applied_kinds.clone(),
             held: self.held(name, plan),
-            complete: plan.subscription.unknown.is_empty() && self.is_synced(plan.subscription.scopes.iter()),
+            complete: plan.subscription.unknown().next().is_none() && self.is_synced(plan.subscription.scopes.iter()),
         }
     }
 }

@@ -80,8 +80,11 @@ struct Plan {
     owned: HashMap<ObjectId, Owned>,
     /// Those that the plan no longer contains.
     orphans: BTreeSet<ObjectId>,
-    counts: BTreeMap<GroupKind, i64>,
+    counts: Arc<Counts>,
 }
+
+/// How many objects of each kind were applied by each wave.
+pub type Counts = BTreeMap<GroupKind, BTreeMap<String, i64>>;
 
 /// Plans to reconcile.
 pub type Wake = Vec<PlanName>;
@@ -358,8 +361,17 @@ impl Index {
         let scopes = self.plans.get(name).into_iter().flat_map(|plan| &plan.subscription.scopes);
         let unsynced = scopes.filter(|scope| !self.synced.contains(*scope));
         let troubles = unsynced.filter_map(|scope| Some(self.troubles.get(scope)?.message.clone()));
-        let unknown = self.plans.get(name).into_iter().flat_map(|plan| &plan.subscription.unknown).cloned();
+        let unknown = self.plans.get(name).into_iter().flat_map(|plan| plan.subscription.unknown()).cloned();
         unknown.chain(troubles).collect()
+    }
+
+    /// Why it is not known which objects a watch covers, if so, as a clause.
+    pub fn gap(&self, scope: &ScopeId) -> Option<String> {
+        if self.synced.contains(scope) {
+            return None;
+        }
+        let trouble = self.troubles.get(scope).map(|trouble| trouble.message.clone());
+        Some(trouble.unwrap_or_else(|| format!("{scope} are still being listed")))
     }
 
     /// The plans that are subscribed.
@@ -548,21 +560,34 @@ impl Plan {
 
     /// Returns what was known of it before.
     fn own(&mut self, id: ObjectId, owned: Owned) -> Option<Owned> {
-        let kind = id.kind.clone();
+        let (kind, wave) = (id.kind.clone(), owned.wave.clone());
         let before = self.owned.insert(id, owned);
-        if before.is_none() {
-            *self.counts.entry(kind).or_default() += 1;
+        if before.as_ref().is_none_or(|before| before.wave != wave) {
+            if let Some(before) = &before {
+                self.uncount(&kind, &before.wave);
+            }
+            *Arc::make_mut(&mut self.counts).entry(kind).or_default().entry(wave).or_default() += 1;
         }
         before
     }
 
     fn disown(&mut self, id: &ObjectId) {
-        if self.owned.remove(id).is_some()
-            && let Some(count) = self.counts.get_mut(&id.kind)
-        {
-            *count -= 1;
+        if let Some(owned) = self.owned.remove(id) {
+            self.uncount(&id.kind, &owned.wave);
         }
         self.orphans.remove(id);
+    }
+
+    fn uncount(&mut self, kind: &GroupKind, wave: &str) {
+        let counts = Arc::make_mut(&mut self.counts);
+        let Some(of_kind) = counts.get_mut(kind) else { return };
+        if let Some(count) = of_kind.get_mut(wave) {
+            *count -= 1;
+        }
+        of_kind.retain(|_, count| *count > 0);
+        if of_kind.is_empty() {
+            counts.remove(kind);
+        }
     }
 }
 

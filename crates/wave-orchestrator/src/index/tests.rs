@@ -36,6 +36,11 @@ const CHOICE: &str = "
         ready: status.phase == 'Done'
         failed: status.phase == 'Broken'";
 
+/// How many objects a plan has applied.
+fn total(look: &Look) -> i64 {
+    look.counts.values().flat_map(BTreeMap::values).sum()
+}
+
 /// An index, the kinds that the API server has, and the time.
 struct Desk {
     index: Index,
@@ -324,7 +329,7 @@ fn what_was_applied_for_a_plan_is_found_again_whoever_is_told_of_first() {
     let look = desk.look();
     assert_eq!((look.owned.len(), look.orphan_count), (2, 1));
     assert_eq!(look.orphans[0].target.to_string(), "ConfigMap shop/old");
-    assert_eq!(look.counts.values().sum::<i64>(), 2);
+    assert_eq!(total(&look), 2);
 }
 
 #[test]
@@ -334,6 +339,26 @@ fn what_strayed_and_went_before_its_plan_came_is_no_orphan() {
     desk.lose(&map("p", "old", "rain"));
     desk.subscribe("p", PLAN);
     assert_eq!(desk.look().orphan_count, 0);
+}
+
+#[test]
+fn what_was_applied_is_counted_by_the_wave_that_applied_it_last() {
+    let mut desk = Desk::with(PLAN);
+    let kind = kind_of(&map("p", "a", "rain"));
+    let counts =
+        |desk: &Desk| desk.look().counts.get(&kind).cloned().unwrap_or_default().into_iter().collect::<Vec<_>>();
+    let of = |wave: &str| {
+        let mut map = map("p", "a", "rain");
+        map["metadata"]["labels"][WAVE_LABEL] = json!(wave);
+        map
+    };
+    desk.see(&of("maps"));
+    desk.see(&of("maps"));
+    assert_eq!(counts(&desk), [("maps".to_owned(), 1)]);
+    desk.see(&of("other"));
+    assert_eq!(counts(&desk), [("other".to_owned(), 1)]);
+    desk.lose(&of("other"));
+    assert_eq!(counts(&desk), []);
 }
 
 #[test]
@@ -348,7 +373,7 @@ fn a_plan_that_was_made_anew_inherits_nothing_from_the_one_before() {
     subscription.uid = "uid-of-the-next".to_owned();
     let again = desk.index.subscribe(&"p".into(), Arc::new(subscription), &BTreeSet::new(), desk.now);
     let look = desk.look();
-    assert_eq!((look.owned.len(), look.orphan_count, look.counts.values().sum::<i64>()), (0, 0, 0));
+    assert_eq!((look.owned.len(), look.orphan_count, total(&look)), (0, 0, 0));
     assert_eq!(again.iter().map(|scope| scope.kind.as_str()).collect::<Vec<_>>(), ["Widget"], "it is told of anew");
     desk.see(&map("p", "old", "sun"));
     assert_eq!(desk.look().orphan_count, 0, "it bears the mark of the plan that is gone");
@@ -383,7 +408,7 @@ fn an_object_whose_marks_were_taken_off_is_no_longer_counted() {
     let mut bare = map("p", "a", "rain");
     bare["metadata"]["labels"] = json!({});
     assert_eq!(desk.see(&bare), wakes(&["p"]));
-    assert_eq!((desk.look().owned.len(), desk.look().counts.values().sum::<i64>()), (0, 0));
+    assert_eq!((desk.look().owned.len(), total(&desk.look())), (0, 0));
 }
 
 #[test]

@@ -66,8 +66,21 @@ async fn an_aggregated_api_that_does_not_answer_concerns_its_own_members_only() 
     let plan = stage.plan(&beside(thing)).await;
     told(&stage).await;
     stage.plans().delete(&stage.name(), &kube::api::DeleteParams::default()).await.unwrap();
-    let is_told = |plan: &WavePlan| words(plan).1.contains("what is left cannot be told: the API of Thing");
+    let is_told = |plan: &WavePlan| {
+        words(plan)
+            .1
+            .contains("beside: it is not known which objects of kind Thing are left: the API of Thing does not")
+    };
     eventually(&stage.plans(), &stage.name(), "one that says what it waits for", is_told).await;
+    // The other waves are taken down meanwhile, in their order.
+    let is_done = |plan: &WavePlan| {
+        let teardown = plan.status.as_ref().and_then(|status| status.teardown.as_ref());
+        let is_done =
+            |wave: &str| teardown.and_then(|teardown| teardown.step(wave)).is_some_and(|step| step.phase.is_over());
+        is_done("base") && is_done("behind") && !is_done("beside")
+    };
+    eventually(&stage.plans(), &stage.name(), "one of which the other waves are gone", is_done).await;
+    assert_eq!(stage.applied().await, [""; 0]);
     stage.annotate(FORCE_ANNOTATION, "all").await;
     gone(&stage.plans(), &stage.name(), &plan.uid().unwrap()).await;
     running.stop().await;

@@ -20,7 +20,8 @@ const OUTPUTS: &str = "simpleresource-sample-simple-outputs";
 #[tokio::test]
 async fn the_sample_becomes_a_secret_stays_as_it_is_is_replaced_and_leaves_nothing() -> anyhow::Result<()> {
     scenario("the_sample_becomes_a_secret_stays_as_it_is_is_replaced_and_leaves_nothing", async |stage| {
-        install(stage, json!({})).await?;
+        // A typed kind needs no more than authors may by default.
+        install(stage, json!({ "authors": { "modules": "Builtin" } })).await?;
         let sample = Sample::new(stage)?;
         sample.apply().await?;
         let job = sample.job().await?;
@@ -127,7 +128,7 @@ impl Sample {
         // Whoever came after it has been looked at, and so have these.
         let bystander = json!({
             "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace", "metadata": { "name": "bystander" },
-            "spec": { "module": terraform::inline(""), "suspend": true },
+            "spec": { "module": { "builtin": "simple" }, "suspend": true },
         });
         self.workspaces.patch("bystander", &PatchParams::apply("e2e"), &Patch::Apply(&bystander)).await?;
         let looked = |workspace: &TerraformWorkspace| {

@@ -27,7 +27,8 @@ pub struct TerraformWorkspaceStatus {
     /// The inputs with which an apply last began, if one ever did: what a destroy works from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begun_inputs: Option<String>,
-    /// Where the state was when an apply last began: `managed`, or a digest of the settings of a custom backend.
+    /// Where the state was when an apply last began: `managed`, or the type of a custom backend and a digest of its settings,
+    /// keyed for this workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begun_backend: Option<String>,
     /// What the last comparison with reality found.

@@ -7,6 +7,7 @@ use super::{Play, lock};
 use crate::api::v1alpha1::{Action, FINALIZER, Outcome, WorkspacePhase};
 use crate::decide::refused;
 use crate::observe::PodSeen;
+use crate::render::{self, Sources};
 use crate::run::report::{Journal, Report, Stage};
 
 /// Whether a deletion that has just begun ends without further input.
@@ -197,6 +198,39 @@ fn another_backend_is_told_and_nothing_is_made_anew_unless_asked_for() {
     play.ends(Outcome::Destroyed, |report| report.state = None);
     assert!(goes(&mut play), "{}", play.message());
     assert!(play.seen.parts.iter().any(|part| part.target.name.ends_with("-state")), "{:?}", play.seen.parts);
+}
+
+#[test]
+fn a_place_that_was_recorded_without_a_key_is_the_same_place_and_is_recorded_with_it() {
+    let s3 = |bucket: &str| json!({ "custom": { "type": "s3", "config": { "bucket": bucket } } });
+    let mut play = Play::simple().with("backend", s3("b")).applied();
+    // An older version keyed the hash of the inputs, and not the place.
+    let look = |play: &mut Play| {
+        let salt = "0123456789abcdef0123456789abcdef".to_owned();
+        let key = render::Key { salt, known: Vec::new() };
+        play.seen.inputs = render::keyed_inputs(&play.workspace.spec, &Sources::new(), &key);
+        play.seen.inputs.clone().unwrap()
+    };
+    let inputs = look(&mut play);
+    let status = play.workspace.status.as_mut().unwrap();
+    let run = status.run.as_mut().unwrap();
+    assert_eq!(status.begun_backend.as_ref(), Some(&inputs.unkeyed_backend));
+    assert_ne!(inputs.backend, inputs.unkeyed_backend);
+    (run.inputs, run.previous_backend) = (inputs.hash.clone(), status.begun_backend.clone());
+    status.last_applied.as_mut().unwrap().hash = inputs.hash.clone();
+    status.begun_inputs = Some(inputs.hash);
+    play.settle();
+    assert_eq!((play.phase(), play.run().number), (WorkspacePhase::Ready, 1), "{}", play.message());
+    let now = Some(inputs.backend);
+    assert_eq!(play.workspace.status.as_ref().unwrap().begun_backend, now);
+    assert_eq!((play.run().backend.clone(), play.run().previous_backend.clone()), (now.clone(), now));
+    let everything = serde_json::to_string(&play.workspace.status).unwrap();
+    assert!(!everything.contains(&inputs.unkeyed_backend), "{everything}");
+
+    play = play.with("backend", s3("other"));
+    look(&mut play);
+    play.settle();
+    assert_eq!((play.reason().as_str(), play.run().number), ("BackendChanged", 1), "another place is another place");
 }
 
 #[test]

@@ -7,22 +7,22 @@ use crate::render::Authors;
 fn refused(mut play: Play) -> Play {
     let spec = json!({ "runner": { "podTemplate": { "spec": { "volumes": [{ "name": "n", "hostPath": { "path": "/" } }] } } } });
     play = play.with("runner", spec["runner"].clone());
-    let problem = Authors::default().permit(&play.workspace.spec).unwrap_err();
+    let problem = Authors::default().permit_pods(&play.workspace.spec).unwrap_err();
     play.seen.inputs = Err(problem.clone());
     play.seen.refused = Some(problem);
     play
 }
 
 #[test]
-fn what_authors_may_not_ask_for_begins_no_run_and_is_told_with_field_and_cure() {
+fn what_authors_may_not_ask_for_begins_no_run_and_is_told_with_field_and_remedy() {
     let mut play = refused(Play::simple());
     assert_eq!(play.settle(), [""; 0]);
     assert_eq!(play.reason(), "InvalidSpec");
     let status = play.workspace.status.as_ref().unwrap();
     assert!(is_true(&status.conditions, STALLED), "{status:?}");
     let message = play.message();
-    assert!(message.starts_with("spec.runner.podTemplate.spec.volumes[0]: hostPath is not among"), "{message}");
-    assert!(message.contains("authors.volumeTypes of the chart"), "{message}");
+    assert!(message.starts_with("spec.runner.podTemplate.spec.volumes[0]: hostPath is not allowed"), "{message}");
+    assert!(message.contains("authors.volumeTypes"), "{message}");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn who_deletes_a_workspace_gets_no_pod_that_he_may_not_have() {
     assert!(!done.iter().any(|write| write.starts_with("apply Job")), "{done:?}");
     assert_eq!(play.reason(), "DestroyBlocked");
     assert!(
-        play.message().contains("hostPath is not among") && play.message().contains("Retain"),
+        play.message().contains("hostPath is not allowed") && play.message().contains("Retain"),
         "{}",
         play.message()
     );

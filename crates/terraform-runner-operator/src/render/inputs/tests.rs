@@ -408,7 +408,8 @@ fn more_objects_than_are_read_are_refused_with_the_cure() {
 
 #[test]
 fn the_hash_of_inputs_is_keyed_and_what_was_applied_without_a_key_is_still_the_same() {
-    let spec = spec(json!({ "module": module(), "variables": { "a": "hunter2" } }));
+    let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
+    let spec = spec(json!({ "module": module(), "variables": { "a": "hunter2" }, "backend": s3 }));
     let with = |salt: &str, known: &[&String]| {
         let key = Key { salt: salt.to_owned(), known: known.iter().map(|hash| (*hash).clone()).collect() };
         keyed_inputs(&spec, &Sources::new(), &key).unwrap()

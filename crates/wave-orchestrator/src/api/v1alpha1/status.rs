@@ -301,6 +301,17 @@ pub struct InventoryKind {
     pub kind: String,
     /// How many objects there are.
     pub count: i64,
+    /// The waves that applied objects of this kind, or are about to. A wave is recorded here before its first object of the
+    /// kind is applied. None: that was recorded by an older version, and it may be any wave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waves: Vec<String>,
+}
+
+impl InventoryKind {
+    /// Whether this wave may have applied objects of this kind.
+    pub fn may_be_of(&self, wave: &str) -> bool {
+        self.waves.is_empty() || self.waves.iter().any(|name| name == wave)
+    }
 }
 
 /// An object that the plan holds suspended.

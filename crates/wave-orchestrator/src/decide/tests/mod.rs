@@ -19,7 +19,7 @@ use crate::api::v1alpha1::{
     RETRY_ANNOTATION, SKIP_ANNOTATION, WavePhase,
 };
 use crate::index::{GateSeen, Look, WaveLook};
-use crate::subscription::GroupKind;
+use crate::subscription::{AppliedKinds, GroupKind};
 use opcore::duration::Span;
 
 /// The decision, including the finalizer.
@@ -166,6 +166,15 @@ fn lack(object: &str, failed: bool) -> NotReady {
 
 fn nudge(name: &str) -> crate::index::NudgeSeen {
     crate::index::NudgeSeen { member: 0, target: target(name), requested: None, refused_at: None }
+}
+
+/// The kinds that waves apply: apiVersion, kind, wave.
+fn applied(kinds: &[(&str, &str, &str)]) -> Arc<AppliedKinds> {
+    let mut all = AppliedKinds::new();
+    for (api_version, kind, wave) in kinds {
+        all.entry(((*api_version).to_owned(), (*kind).to_owned())).or_default().insert((*wave).to_owned());
+    }
+    Arc::new(all)
 }
 
 fn minutes(count: u64) -> Span {
@@ -611,17 +620,21 @@ fn a_cycle_stalls_the_plan_with_its_path_and_the_other_waves_go_on() {
 fn a_version_that_is_served_no_more_goes_from_the_record_when_another_one_of_its_kind_is_in_it() {
     let mut fleet = Play::fleet();
     let kind = |version: &str, kind: &str| (format!("example.io/{version}"), kind.to_owned());
+    let (old, wave) = ("example.io/v1beta1", "infrastructure-core");
     let recorded = |fleet: &mut Play| -> Vec<String> {
         fleet.settle();
         let inventory = &fleet.plan.status.as_ref().unwrap().inventory;
         inventory.iter().map(|kind| format!("{} {}", kind.api_version, kind.kind)).collect()
     };
-    let there = |kind: &str| (GroupKind { group: "example.io".to_owned(), kind: kind.to_owned() }, 1);
-    fleet.seen.look.counts = [there("Widget"), there("Gadget")].into();
-    fleet.seen.look.applied_kinds = [kind("v1beta1", "Widget"), kind("v1beta1", "Gadget")].into();
+    let there = |kind: &str| {
+        let id = GroupKind { group: "example.io".to_owned(), kind: kind.to_owned() };
+        (id, BTreeMap::from([(wave.to_owned(), 1)]))
+    };
+    fleet.seen.look.counts = Arc::new([there("Widget"), there("Gadget")].into());
+    fleet.seen.look.applied_kinds = applied(&[(old, "Widget", wave), (old, "Gadget", wave)]);
     assert_eq!(recorded(&mut fleet), ["example.io/v1beta1 Gadget", "example.io/v1beta1 Widget"]);
     // The plan changes to another version of one of the kinds, and the cluster no longer serves the old one.
-    fleet.seen.look.applied_kinds = [kind("v1", "Widget")].into();
+    fleet.seen.look.applied_kinds = applied(&[("example.io/v1", "Widget", wave)]);
     fleet.seen.unserved = [kind("v1beta1", "Widget"), kind("v1beta1", "Gadget")].into();
     assert_eq!(recorded(&mut fleet), ["example.io/v1 Widget", "example.io/v1beta1 Gadget"]);
 }

@@ -203,20 +203,44 @@ fn in_a_sequential_wave_nothing_comes_before_a_member_that_is_yet_to_be_asked_or
     assert!(third.len() == 1 && third[0].contains("later"), "{third:?}");
 }
 
-#[test]
-fn what_a_hook_applies_at_the_end_waits_until_every_member_was_asked_and_let_go() {
-    let mut fleet = Play::fleet();
-    fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Concurrent;
+/// A ConfigMap to apply, as the fourth member of a wave.
+fn due(fleet: &Play, stage: crate::render::Stage) -> crate::index::Due {
     let target = nudge("done").target;
     let object = kube::core::DynamicObject::new("done", &target.resource).within("shop");
     let apply = opcore::writes::Apply { resource: target.resource, object };
     let claimant = opcore::ownership::Claimant::acting_for("wave-orchestrator", &fleet.plan);
     let comparison = opcore::act::Comparison::of(&claimant, &apply).unwrap();
     let wanted = std::sync::Arc::new(crate::subscription::Wanted { apply, comparison, digest: 1 });
-    let stage = crate::render::Stage::After;
-    fleet.seen.look.applied_kinds.insert(("v1".to_owned(), "ConfigMap".to_owned()));
+    crate::index::Due { member: 3, stage, wanted, refused_at: None }
+}
+
+#[test]
+fn nothing_is_applied_before_it_is_recorded_that_this_wave_applies_its_kind() {
+    let mut fleet = Play::fleet();
+    let of = |wave: &str| applied(&[("v1", "ConfigMap", wave)]);
+    fleet.seen.look.applied_kinds = of("infrastructure-monitoring");
+    fleet.settle();
+    fleet.seen.look.applied_kinds = of("infrastructure-core");
+    let due = due(&fleet, crate::render::Stage::Rest);
     let look = fleet.look("infrastructure-core");
-    look.due.push(crate::index::Due { member: 3, stage, wanted, refused_at: None });
+    (look.frontier, look.due) = (Some((3, due.stage)), vec![due]);
+    let first = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(!first.writes.iter().any(|write| matches!(write, Write::Apply(_))), "{:?}", first.writes);
+    assert_eq!(first.status.inventory[0].waves, ["infrastructure-core"]);
+    fleet.plan.status = Some(first.status);
+    let second = decide(&fleet.plan, &fleet.seen, fleet.now);
+    assert!(second.writes.iter().any(|write| matches!(write, Write::Apply(_))), "{:?}", second.writes);
+}
+
+#[test]
+fn what_a_hook_applies_at_the_end_waits_until_every_member_was_asked_and_let_go() {
+    let mut fleet = Play::fleet();
+    fleet.plan.spec.waves[0].parallelism = crate::api::v1alpha1::Parallelism::Concurrent;
+    let stage = crate::render::Stage::After;
+    let due = due(&fleet, stage);
+    fleet.seen.look.applied_kinds = applied(&[("v1", "ConfigMap", "infrastructure-core")]);
+    let look = fleet.look("infrastructure-core");
+    look.due.push(due);
     // The members were ready before.
     look.frontier = Some((3, stage));
     look.nudges = vec![crate::index::NudgeSeen { member: 1, ..nudge("asked") }];
