@@ -54,11 +54,11 @@ impl Drop for Hands {
 }
 
 impl Hands {
-    /// Brings a node into being, and does its work from now on.
-    pub async fn start(client: &Client) -> Self {
+    /// Brings a node into being, and does its work from now on, for operands in this namespace.
+    pub async fn start(client: &Client, namespace: &str) -> Self {
         node(client).await;
         let world = Arc::<Mutex<World>>::default();
-        let task = tokio::spawn(work(client.clone(), world.clone()));
+        let task = tokio::spawn(work(client.clone(), world.clone(), namespace.to_owned()));
         Self { world, task }
     }
 
@@ -117,7 +117,7 @@ async fn node(client: &Client) {
     csi.patch(NODE, &PatchParams::apply("hands").force(), &Patch::Apply(&registered)).await.unwrap();
 }
 
-async fn work(client: Client, world: Arc<Mutex<World>>) {
+async fn work(client: Client, world: Arc<Mutex<World>>, namespace: String) {
     let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).touched_objects();
     let claims = watcher(Api::<PersistentVolumeClaim>::all(client.clone()), watcher::Config::default()).touched_objects();
     let (mut pods, mut claims) = (std::pin::pin!(pods), std::pin::pin!(claims));
@@ -127,12 +127,26 @@ async fn work(client: Client, world: Arc<Mutex<World>>) {
             Some(Ok(claim)) = claims.next() => bind(&client, &claim).await,
         }
         // What one pod does may let another go on: all are looked at.
-        let all = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await.unwrap();
-        register(&client, &all.items).await;
-        for pod in &all.items {
-            play(&client, &world, pod, &all.items).await;
+        let all = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await.unwrap().items;
+        let (left, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| is_left(pod, &namespace));
+        for pod in left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
+            end(&client, pod).await;
+        }
+        register(&client, &all).await;
+        for pod in &all {
+            play(&client, &world, pod, &all).await;
         }
     }
+}
+
+/// Whether a pod was left by an earlier test: an operand's, in another namespace.
+fn is_left(pod: &Pod, namespace: &str) -> bool {
+    !component(pod).is_empty() && pod.namespace().is_some_and(|its| its != namespace)
+}
+
+async fn end(client: &Client, pod: &Pod) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
+    let _ = pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
 }
 
 /// Storage: each claim gets a volume.
@@ -194,7 +208,7 @@ async fn play(client: &Client, world: &Arc<Mutex<World>>, pod: &Pod, all: &[Pod]
         }
         // First the journal: whoever sees that it is gone must find it there.
         world.lock().unwrap().journal.push(format!("{} ended", called(pod)));
-        let _ = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
+        end(client, pod).await;
         return;
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -2,6 +2,9 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc, reason = "a test fails by panicking, in its helpers too")]
 
+mod admitting;
+mod agreeing;
 mod hands;
+mod operator;
 mod running;
 mod stage;
