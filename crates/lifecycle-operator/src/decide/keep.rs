@@ -14,7 +14,7 @@ use crate::api::v1alpha1::{
 };
 use crate::config::{self, Conflict};
 use crate::observe::{Found, Observed};
-use crate::operand::{Operand, config_of};
+use crate::operand::{Operand, Peer, config_of};
 use crate::render::{self, Config, Objects};
 
 /// What an operand wants beside the objects that are rendered for it.
@@ -131,6 +131,15 @@ impl Wants for SpireOIDCDiscoveryProvider {
     ) -> Result<Wanted, render::Error> {
         let objects = render::oidc::objects(self, config, &decider.settings, &observed.platform)?;
         let driver = observed.peer(OperandKind::SpiffeCSIDriver);
+        if driver.is_some_and(Peer::is_deleting) {
+            // Its pods cannot end after the driver, and the driver does not go before them.
+            let message = format!(
+                "{} {SINGLETON} is being deleted: the pods of the provider, which need it to end, are stopped until it is back.",
+                OperandKind::SpiffeCSIDriver
+            );
+            let summary = Some(Summary::reconciling("WaitingForDriver", message));
+            return Ok(Wanted { objects, summary, stopped: true, ..Wanted::default() });
+        }
         let summary = driver.and_then(|driver| {
             let (one, other) = (driver.spec["pluginName"].as_str()?, self.spec.csi_driver_name.as_str());
             let names = ("SpiffeCSIDriver", "spec.pluginName", "SpireOIDCDiscoveryProvider", "spec.csiDriverName");

@@ -43,8 +43,8 @@ type Parent = ZeroTrustWorkloadIdentityManager;
 /// Decides for a parent that is not being deleted.
 pub fn keep(parent: &Parent, observed: &Observed, decider: &Decider, now: Timestamp) -> Decision<Parent> {
     let mut decision: Decision<Parent> = Decision::say(parent.status.clone().unwrap_or_default());
-    let operands: Vec<(OperandKind, &OperandConfig)> =
-        observed.peers.iter().map(|peer| (peer.kind, &peer.config)).collect();
+    let offered: Vec<_> = observed.peers.iter().map(|peer| (peer.kind, peer.offered())).collect();
+    let operands: Vec<(OperandKind, &OperandConfig)> = offered.iter().map(|(kind, config)| (*kind, config)).collect();
     decision.status.operands = observed.peers.iter().map(summarized).collect();
     // The parent as it was read last, with the fields that each manager manages.
     let read = observed.parent.as_ref().unwrap_or(parent);

@@ -30,26 +30,38 @@ where
 async fn bad_specs_are_refused_at_admission_with_the_field_and_the_cure() {
     let scene = Scene::new().await;
     let domain = |value: &str| json!({ "trustDomain": value });
-    refused::<Ztwim>(&scene, &[
-        (domain("Example.org"), "spec.trustDomain"),
-        (domain("-example.org"), "spec.trustDomain"),
-        (domain("example.org/path"), "spec.trustDomain"),
-        (domain("spiffe://example.org"), "spec.trustDomain"),
-        (domain("with space"), "spec.trustDomain"),
-        (domain(&"a".repeat(256)), "spec.trustDomain"),
-        (json!({ "trustDomain": "a.org", "clusterName": "Not A Name" }), "spec.clusterName"),
-        (json!({ "trustDomain": "a.org", "bundleConfigMap": "Not_A_Name" }), "spec.bundleConfigMap"),
-        (json!({ "trustDomain": "a.org", "jwtIssuer": "oidc.a.org" }), "spec.jwtIssuer"),
-        (json!({ "trustDomain": "a.org", "jwtIssuer": "ftp://oidc.a.org" }), "spec.jwtIssuer"),
-        (json!({ "trustDomain": "a.org", "jwtIssuer": "https://oidc.a.org?x=y" }), "spec.jwtIssuer"),
-        (json!({ "trustDomain": "a.org", "operands": ["SpireSever"] }), "supported values"),
-        (json!({ "trustDomain": "a.org", "operands": ["SpireAgent", "SpireAgent"] }), "spec.operands: duplicate entries"),
-        (json!({ "trustDomain": "a.org", "teardown": { "operandTimeout": "soon" } }), "spec.teardown.operandTimeout"),
-        (json!({ "trustDomain": "a.org", "teardown": { "operandTimeout": "0s" } }), "operandTimeout must be at least 1s"),
-        (json!({ "trustDomain": "a.org", "teardown": { "timeout": "-2m" } }), "spec.teardown.timeout"),
-        (json!({ "trustDomain": "a.org", "teardown": { "onExpiry": "Hope" } }), "supported values"),
-        (json!({ "trustdomain": "a.org" }), "trustdomain"),
-    ])
+    refused::<Ztwim>(
+        &scene,
+        &[
+            (domain("Example.org"), "spec.trustDomain"),
+            (domain("-example.org"), "spec.trustDomain"),
+            (domain("example.org/path"), "spec.trustDomain"),
+            (domain("spiffe://example.org"), "spec.trustDomain"),
+            (domain("with space"), "spec.trustDomain"),
+            (domain(&"a".repeat(256)), "spec.trustDomain"),
+            (json!({ "trustDomain": "a.org", "clusterName": "Not A Name" }), "spec.clusterName"),
+            (json!({ "trustDomain": "a.org", "bundleConfigMap": "Not_A_Name" }), "spec.bundleConfigMap"),
+            (json!({ "trustDomain": "a.org", "jwtIssuer": "oidc.a.org" }), "spec.jwtIssuer"),
+            (json!({ "trustDomain": "a.org", "jwtIssuer": "ftp://oidc.a.org" }), "spec.jwtIssuer"),
+            (json!({ "trustDomain": "a.org", "jwtIssuer": "https://oidc.a.org?x=y" }), "spec.jwtIssuer"),
+            (json!({ "trustDomain": "a.org", "operands": ["SpireSever"] }), "supported values"),
+            (
+                json!({ "trustDomain": "a.org", "operands": ["SpireAgent", "SpireAgent"] }),
+                "spec.operands: duplicate entries",
+            ),
+            (
+                json!({ "trustDomain": "a.org", "teardown": { "operandTimeout": "soon" } }),
+                "spec.teardown.operandTimeout",
+            ),
+            (
+                json!({ "trustDomain": "a.org", "teardown": { "operandTimeout": "0s" } }),
+                "operandTimeout must be at least 1s",
+            ),
+            (json!({ "trustDomain": "a.org", "teardown": { "timeout": "-2m" } }), "spec.teardown.timeout"),
+            (json!({ "trustDomain": "a.org", "teardown": { "onExpiry": "Hope" } }), "supported values"),
+            (json!({ "trustdomain": "a.org" }), "trustdomain"),
+        ],
+    )
     .await;
     refused::<SpireServer>(&scene, &[
         (domain("Example.org"), "spec.trustDomain"),
@@ -84,25 +96,37 @@ async fn bad_specs_are_refused_at_admission_with_the_field_and_the_cure() {
         (json!({ "federation": { "bundleEndpoint": {}, "federatesWith": [{ "trustDomain": "b.org", "bundleEndpointUrl": "https://b.org", "bundleEndpointProfile": "https_spiffe" }] } }), "endpointSpiffeId is required"),
     ])
     .await;
-    refused::<SpireAgent>(&scene, &[
-        (json!({ "socketPath": "run/spire" }), "spec.socketPath"),
-        (json!({ "nodeAttestor": { "k8sPSATEnabled": "false" } }), "k8sPSATEnabled must be"),
-        (json!({ "workloadAttestors": { "workloadAttestorsVerification": { "type": "hostCert" } } }), "hostCertBasePath is required"),
-        (json!({ "logLevel": "loud" }), "supported values"),
-    ])
+    refused::<SpireAgent>(
+        &scene,
+        &[
+            (json!({ "socketPath": "run/spire" }), "spec.socketPath"),
+            (json!({ "nodeAttestor": { "k8sPSATEnabled": "false" } }), "k8sPSATEnabled must be"),
+            (
+                json!({ "workloadAttestors": { "workloadAttestorsVerification": { "type": "hostCert" } } }),
+                "hostCertBasePath is required",
+            ),
+            (json!({ "logLevel": "loud" }), "supported values"),
+        ],
+    )
     .await;
-    refused::<SpiffeCSIDriver>(&scene, &[
-        (json!({ "agentSocketPath": "" }), "spec.agentSocketPath"),
-        (json!({ "pluginName": "Csi Spiffe" }), "spec.pluginName"),
-    ])
+    refused::<SpiffeCSIDriver>(
+        &scene,
+        &[
+            (json!({ "agentSocketPath": "" }), "spec.agentSocketPath"),
+            (json!({ "pluginName": "Csi Spiffe" }), "spec.pluginName"),
+        ],
+    )
     .await;
-    refused::<SpireOIDCDiscoveryProvider>(&scene, &[
-        (json!({ "replicaCount": 0 }), "spec.replicaCount"),
-        (json!({ "replicaCount": 6 }), "spec.replicaCount"),
-        (json!({ "jwtIssuer": "not a url" }), "spec.jwtIssuer"),
-        (json!({ "externalSecretRef": "Not A Name" }), "spec.externalSecretRef"),
-        (json!({ "managedRoute": "yes" }), "supported values"),
-    ])
+    refused::<SpireOIDCDiscoveryProvider>(
+        &scene,
+        &[
+            (json!({ "replicaCount": 0 }), "spec.replicaCount"),
+            (json!({ "replicaCount": 6 }), "spec.replicaCount"),
+            (json!({ "jwtIssuer": "not a url" }), "spec.jwtIssuer"),
+            (json!({ "externalSecretRef": "Not A Name" }), "spec.externalSecretRef"),
+            (json!({ "managedRoute": "yes" }), "supported values"),
+        ],
+    )
     .await;
 }
 
@@ -157,7 +181,10 @@ async fn a_field_that_cannot_change_says_so_and_names_the_way_out() {
         (json!({ "spec": { "persistence": { "storageClass": "fast" } } }), "restore into a new one"),
         (json!({ "spec": { "federation": null } }), "spec.federation cannot be removed"),
         (endpoint(json!({ "profile": "https_spiffe" })), "profile cannot be changed"),
-        (endpoint(json!({ "httpsWeb": { "servingCert": null, "acme": acme } })), "acme and servingCert cannot be exchanged"),
+        (
+            endpoint(json!({ "httpsWeb": { "servingCert": null, "acme": acme } })),
+            "acme and servingCert cannot be exchanged",
+        ),
     ] {
         let answer = scene.patch::<SpireServer>(patch.clone()).await.unwrap_err().to_string();
         assert!(answer.contains(words), "{patch}: {answer}");
@@ -174,10 +201,8 @@ async fn manifests_of_the_upstream_operator_apply_unchanged_and_keep_every_field
         let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap());
         let api: Api<DynamicObject> = Api::all_with(scene.client.clone(), &kind);
         // As strictly as kubectl: a field that is unknown is an error, and not dropped.
-        let params = PatchParams {
-            field_validation: Some(ValidationDirective::Strict),
-            ..PatchParams::apply("kubectl")
-        };
+        let params =
+            PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("kubectl") };
         let stored = api.patch("cluster", &params, &Patch::Apply(&object)).await.unwrap();
         assert_holds(&stored.data["spec"], &object.data["spec"], &kind.kind);
         let again = api.patch("cluster", &params, &Patch::Apply(&object)).await.unwrap();

@@ -3,7 +3,6 @@
 use kube::Config;
 use lifecycle_operator::api::v1alpha1::{SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer};
 use lifecycle_operator::controller::{Operands, Shared, Stack};
-use lifecycle_operator::policies;
 use lifecycle_operator::render::{Images, Settings};
 use opcore::Context;
 use opcore_testing::PATIENCE;
@@ -65,16 +64,14 @@ impl Running {
 }
 
 async fn run(context: Context, settings: Settings, with_policies: bool) {
-    let shared = Shared::new(&context, settings.clone());
-    let policies = policies::all(with_policies, &settings.namespace);
+    let shared = Shared::new(&context, settings);
     futures::try_join!(
         context.controller(Stack::new(&shared)),
         context.controller(Operands::<SpireServer>::new(&shared)),
         context.controller(Operands::<SpireAgent>::new(&shared)),
         context.controller(Operands::<SpiffeCSIDriver>::new(&shared)),
         context.controller(Operands::<SpireOIDCDiscoveryProvider>::new(&shared)),
-        shared.summary().keep(&context, &settings.namespace),
-        opcore::admission::keep(&context, &policies),
+        shared.policies().keep(&context, with_policies),
     )
     .unwrap();
 }
