@@ -5,6 +5,8 @@ pub(crate) mod common;
 pub mod csi;
 pub mod oidc;
 pub mod server;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod volume;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
