@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
@@ -195,6 +196,7 @@ fn owned_kinds(kind: OperandKind, platform: Platform) -> Vec<OwnedKind> {
             namespaced::<RoleBinding>(),
             clustered::<ClusterRole>(),
             clustered::<ClusterRoleBinding>(),
+            clustered::<ValidatingWebhookConfiguration>(),
             namespaced::<StatefulSet>(),
             namespaced::<Ingress>(),
             namespaced::<Job>(),

@@ -295,7 +295,12 @@ pub(crate) fn config_volume(name: &str, config_map: &str) -> Volume {
 
 /// A volume with the files of a Secret.
 pub(crate) fn secret_volume(name: &str, secret: &str) -> Volume {
-    let source = SecretVolumeSource { secret_name: Some(secret.to_owned()), ..SecretVolumeSource::default() };
+    // Programs refuse private keys that everyone may read. Our pods are in the group of the files.
+    let source = SecretVolumeSource {
+        secret_name: Some(secret.to_owned()),
+        default_mode: Some(0o640),
+        ..SecretVolumeSource::default()
+    };
     Volume { name: name.to_owned(), secret: Some(source), ..Volume::default() }
 }
 
