@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub(crate) mod common;
+pub(crate) mod constraints;
 pub mod csi;
 pub mod oidc;
 pub mod server;
