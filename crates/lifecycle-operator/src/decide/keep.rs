@@ -177,7 +177,7 @@ pub fn keep<K: Wants>(operand: &K, observed: &Observed, decider: &Decider, now: 
             decision.status.config = values;
             match operand.wants(&config, observed, decider, &mut decision.status, now) {
                 Ok(wanted) => apply(operand, wanted, observed, decider, &mut decision, now),
-                Err(error) => Summary::stalled("CannotRender", error),
+                Err(error) => Summary::stalled("InvalidSpec", error),
             }
         }
     };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, TypeMeta};
 use opcore::act::Comparison;
@@ -171,7 +172,9 @@ fn inherited(parent: &Parent, kind: OperandKind, own: &BTreeSet<Field>) -> BTree
 
 /// What the parent manages of an operand: that it is its parent, and the fields that are inherited.
 fn managed(parent: &Parent, inherited: &BTreeMap<Field, String>) -> Value {
+    // As the garbage collector knows it: a deletion in the foreground waits for the operands.
     let reference = owner_reference(parent, None).ok();
+    let reference = reference.map(|reference| OwnerReference { block_owner_deletion: Some(true), ..reference });
     let names: Vec<_> = inherited.keys().map(|field| field.as_str()).collect();
     let spec: Map<String, Value> =
         inherited.iter().map(|(field, value)| (field.as_str().to_owned(), value.clone().into())).collect();

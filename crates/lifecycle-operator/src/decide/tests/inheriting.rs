@@ -196,8 +196,8 @@ fn the_parent_is_ready_when_all_operands_are_and_repeats_what_they_say() {
     assert_eq!(condition(&status, "OperandsAvailable").unwrap().0, "True");
     assert!(status.operands.iter().all(|operand| operand.ready == "true" && operand.message.is_none()));
 
-    let three = PARENT.to_owned() + &ready(&all[1..]) + "---\n";
-    let status = keep(&(three.clone() + &said(SpireServer, "False", "InProgress", "It starts.")), 9).status;
+    let three = PARENT.to_owned() + &ready(&all[1..]);
+    let status = keep(&(three.clone() + "---\n" + &said(SpireServer, "False", "InProgress", "It starts.")), 9).status;
     assert_eq!(unready(&status).1, "SpireServer cluster: It starts.");
     assert_eq!(condition(&status, "Progressing").unwrap().0, "True");
     assert_eq!(condition(&status, "Degraded"), None);
@@ -205,7 +205,7 @@ fn the_parent_is_ready_when_all_operands_are_and_repeats_what_they_say() {
     let server = status.operands.iter().find(|operand| operand.kind == SpireServer).unwrap();
     assert_eq!((server.ready.as_str(), server.message.as_deref()), ("false", Some("It starts.")));
 
-    let status = keep(&(three + &said(SpireServer, "False", "ConfigConflict", "They differ.")), 9).status;
+    let status = keep(&(three + "---\n" + &said(SpireServer, "False", "ConfigConflict", "They differ.")), 9).status;
     assert_eq!(condition(&status, "Degraded").unwrap().0, "True");
     assert_eq!(condition(&status, "Progressing"), None);
 }
