@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use opcore::conditions::{self, Condition, New, Summary};
+use opcore::conditions::{self, Condition, New, ObjectState, Summary};
 use opcore::ownership::Claimant;
 use opcore::readiness::{self, ReadinessState};
 use opcore::{Decision, Note, ObjectId, Write};
@@ -24,6 +24,8 @@ pub struct Wanted {
     pub objects: Objects,
     /// What is said instead of the state of the workload.
     pub summary: Option<Summary>,
+    /// What is said when the workload is ready, if that is not enough.
+    pub instead_of_ready: Option<Summary>,
     /// Whether the workload is stopped on purpose: then it is not applied, and what there is of it goes.
     pub stopped: bool,
     /// Objects that are over.
@@ -68,17 +70,16 @@ impl Wants for SpireServer {
             volume.claim = Some(render::volume::DATA_CLAIM.to_owned());
         }
         status.volume = Some(volume);
-        let summary = plan.summary.or_else(|| {
-            // Ready means that agents can start.
-            (!gate::has_bundle(observed)).then(|| {
-                let message =
-                    format!("The server has not yet put its trust bundle into ConfigMap {}.", config.bundle_config_map);
-                Summary::reconciling("WaitingForBundle", message)
-            })
+        // Ready means that agents can start.
+        let instead_of_ready = (!gate::has_bundle(observed)).then(|| {
+            let map = &config.bundle_config_map;
+            let message = format!("The server has not yet put its trust bundle into ConfigMap {map}.");
+            Summary::reconciling("WaitingForBundle", message)
         });
         let mut warnings = render::server::warnings(self);
         warnings.extend(render::server::prerequisites(self, &decider.settings, &observed.platform));
-        Ok(Wanted { objects, summary, warnings, over: plan.over, notes: plan.notes, stopped: false })
+        let (summary, over, notes) = (plan.summary, plan.over, plan.notes);
+        Ok(Wanted { objects, summary, instead_of_ready, warnings, over, notes, stopped: false })
     }
 }
 
@@ -195,7 +196,7 @@ fn apply<K: Wants>(
     now: Timestamp,
 ) -> Summary {
     let claimant = Claimant::acting_for(&decider.operator, operand);
-    let Wanted { objects, summary, stopped, over, warnings, notes } = wanted;
+    let Wanted { objects, summary, instead_of_ready, stopped, over, warnings, notes } = wanted;
     decision.notes.extend(notes);
     warn(&warnings, &mut decision.status.conditions, operand.meta().generation, now);
     let conflict = summary.as_ref().is_some_and(|summary| summary.reason == "ConfigConflict");
@@ -227,7 +228,10 @@ fn apply<K: Wants>(
     summary
         .or_else(|| wait.map(|wait| Summary::reconciling(wait.reason, wait.message)))
         .or_else(|| applying(&pending))
-        .unwrap_or_else(|| state(&objects, observed, decision, now))
+        .unwrap_or_else(|| match state(&objects, observed, decision, now) {
+            ready if ready.state == ObjectState::Ready => instead_of_ready.unwrap_or(ready),
+            unready => unready,
+        })
 }
 
 fn applying(pending: &[ObjectId]) -> Option<Summary> {
@@ -278,12 +282,28 @@ fn state<K: Wants>(objects: &Objects, observed: &Observed, decision: &mut Decisi
         match readiness.state {
             ReadinessState::Ready => {}
             ReadinessState::InProgress | ReadinessState::Terminating => {
-                return Summary::reconciling(readiness.reason, readiness.message);
+                return Summary::reconciling(readiness.reason, with_trouble(readiness.message, K::KIND, observed));
             }
-            ReadinessState::Failed => return Summary::stalled(readiness.reason, readiness.message),
+            ReadinessState::Failed => {
+                return Summary::stalled(readiness.reason, with_trouble(readiness.message, K::KIND, observed));
+            }
         }
     }
     Summary::ready("Running", format!("{} {SINGLETON} runs as its spec asks.", K::KIND))
+}
+
+/// A message, and why a pod of the operand does not start: a workload itself does not tell.
+fn with_trouble(message: String, kind: OperandKind, observed: &Observed) -> String {
+    let component = match kind {
+        OperandKind::SpireServer => render::server::COMPONENT,
+        OperandKind::SpireAgent => render::agent::COMPONENT,
+        OperandKind::SpiffeCSIDriver => render::csi::COMPONENT,
+        OperandKind::SpireOIDCDiscoveryProvider => render::oidc::COMPONENT,
+    };
+    match observed.pods_of(component).find_map(volume::trouble) {
+        Some(trouble) => format!("{message} {trouble}"),
+        None => message,
+    }
 }
 
 fn warn(warnings: &[String], conditions: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {

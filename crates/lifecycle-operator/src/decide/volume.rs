@@ -101,7 +101,7 @@ fn report_of(pod: &Pod) -> Option<Report> {
 }
 
 /// Why a pod does not start.
-fn trouble(pod: &Pod) -> Option<String> {
+pub(super) fn trouble(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let waiting = status.container_statuses.iter().flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;

@@ -21,6 +21,8 @@ use tokio::task::JoinHandle;
 
 /// The node that there is not.
 pub const NODE: &str = "hands";
+/// A storage class that there is not.
+pub const MISSING_CLASS: &str = "missing";
 /// The name of the CSI driver.
 const DRIVER: &str = "csi.spiffe.io";
 
@@ -153,7 +155,8 @@ async fn end(client: &Client, pod: &Pod) {
 /// Storage: each claim gets a volume.
 async fn bind(client: &Client, claim: &PersistentVolumeClaim) {
     let spec = claim.spec.as_ref().unwrap();
-    if spec.volume_name.is_some() || claim.metadata.deletion_timestamp.is_some() {
+    let is_provisioned = spec.storage_class_name.as_deref() != Some(MISSING_CLASS);
+    if spec.volume_name.is_some() || claim.metadata.deletion_timestamp.is_some() || !is_provisioned {
         return;
     }
     let name = format!("pv-{}", claim.uid().unwrap());

@@ -9,7 +9,12 @@
 
 mod admitting;
 mod agreeing;
+mod crashing;
 mod hands;
+mod keeping;
+mod leaving;
+mod migrating;
 mod operator;
+mod resting;
 mod running;
 mod stage;

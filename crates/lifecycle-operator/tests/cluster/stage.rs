@@ -7,22 +7,33 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount,
+};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy, ValidationDirective,
 };
+use kube::runtime::wait::await_condition;
 use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
 use lifecycle_operator::api::v1alpha1::{
     SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer, ZeroTrustWorkloadIdentityManager as Ztwim,
 };
 use lifecycle_operator::observe;
 use opcore::conditions::{Conditions, find, is_true};
+use opcore_testing::PATIENCE;
 use opcore_testing::proxy::{Fate, Passed, Proxy};
 pub use opcore_testing::wait::{eventually, gone};
 use sandbox::{Options, Sandbox};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -94,9 +105,14 @@ impl Scene {
         Self { client, proxy, hands, namespace, turn }
     }
 
-    /// The way to the API server for a program.
-    pub fn kubeconfig(&self) -> &std::path::Path {
-        self.turn.0.kubeconfig()
+    /// What `kubectl` prints.
+    pub async fn kubectl(&self, words: &[&str]) -> String {
+        let kubectl = self.turn.0.bin("kubectl").expect("kubectl is built with Kubernetes");
+        let mut command = tokio::process::Command::new(kubectl);
+        command.arg("--kubeconfig").arg(self.turn.0.kubeconfig()).args(words);
+        let done = command.output().await.unwrap();
+        assert!(done.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
     }
 
     /// Starts an operator, by way of the proxy.
@@ -226,9 +242,23 @@ impl Scene {
     /// Waits until the one object of a kind is as it should be.
     pub async fn until<K>(&self, what: &str, condition: impl Fn(&K) -> bool) -> K
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + 'static,
     {
-        eventually(&self.all::<K>(), "cluster", what, condition).await
+        let all = self.all::<K>();
+        let seen = await_condition(all.clone(), "cluster", |object: Option<&K>| object.is_some_and(&condition));
+        let Ok(found) = tokio::time::timeout(PATIENCE, seen).await else {
+            let now = all
+                .get_opt("cluster")
+                .await
+                .unwrap()
+                .map(|object| serde_json::to_value(object).unwrap()["status"].take());
+            panic!(
+                "{} is not {what}; its status is {now:#?}, and the journal {:#?}",
+                K::kind(&()),
+                self.hands.journal()
+            );
+        };
+        found.unwrap().expect("the condition wants an object")
     }
 
     /// Waits until the one object of a kind is ready, for the spec that it has.
@@ -265,11 +295,71 @@ impl Scene {
 
     /// Waits until the parent and all operands are gone.
     pub async fn all_gone(&self) {
-        self.gone::<SpireOIDCDiscoveryProvider>().await;
-        self.gone::<SpiffeCSIDriver>().await;
-        self.gone::<SpireAgent>().await;
-        self.gone::<SpireServer>().await;
-        self.gone::<Ztwim>().await;
+        let gone = async {
+            self.gone::<SpireOIDCDiscoveryProvider>().await;
+            self.gone::<SpiffeCSIDriver>().await;
+            self.gone::<SpireAgent>().await;
+            self.gone::<SpireServer>().await;
+            self.gone::<Ztwim>().await;
+        };
+        gone.await;
+    }
+
+    /// What carries the marks of the operator, as `Kind name`: nothing of it may be left after a teardown, but for what
+    /// the tests say.
+    pub async fn left(&self) -> Vec<String> {
+        async fn marked<K>(api: Api<K>) -> Vec<String>
+        where
+            K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        {
+            let ours = ListParams::default().labels("opcore.dev/owner-uid");
+            let all = api.list_metadata(&ours).await.unwrap();
+            all.iter().map(|object| format!("{} {}", K::kind(&()), object.name_any())).collect()
+        }
+        let mut all = [
+            marked(self.of::<ServiceAccount>()).await,
+            marked(self.of::<ConfigMap>()).await,
+            marked(self.of::<Service>()).await,
+            marked(self.of::<Role>()).await,
+            marked(self.of::<RoleBinding>()).await,
+            marked(self.of::<Ingress>()).await,
+            marked(self.of::<Job>()).await,
+            marked(self.of::<PersistentVolumeClaim>()).await,
+            marked(self.of::<StatefulSet>()).await,
+            marked(self.of::<DaemonSet>()).await,
+            marked(self.of::<Deployment>()).await,
+            marked(self.all::<ClusterRole>()).await,
+            marked(self.all::<ClusterRoleBinding>()).await,
+            marked(self.all::<CSIDriver>()).await,
+            marked(self.all::<ValidatingWebhookConfiguration>()).await,
+        ]
+        .concat();
+        let ours = ListParams::default().labels("opcore.dev/owner-uid");
+        let identities = identities(&self.client).list_metadata(&ours).await.unwrap();
+        all.extend(identities.iter().map(|object| format!("ClusterSPIFFEID {}", object.name_any())));
+        let pods = self.of::<Pod>().list_metadata(&ListParams::default()).await.unwrap();
+        all.extend(pods.iter().map(|object| format!("Pod {}", object.name_any())));
+        all
+    }
+
+    /// Waits until something is so that no one object shows.
+    pub async fn comes(&self, what: &str, so: impl AsyncFn() -> bool) {
+        let comes = async {
+            while !so().await {
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, comes).await.is_ok(), "it never comes that {what}");
+    }
+
+    /// The Events about our objects, as `Kind reason message`.
+    pub async fn events(&self) -> Vec<String> {
+        let all = Api::<Event>::all(self.client.clone()).list(&ListParams::default()).await.unwrap();
+        let text = |event: &Event| {
+            let about = event.regarding.clone().unwrap_or_default().kind.unwrap_or_default();
+            format!("{about} {} {}", event.reason.clone().unwrap_or_default(), event.note.clone().unwrap_or_default())
+        };
+        all.iter().map(text).collect()
     }
 }
 
@@ -297,6 +387,7 @@ async fn wipe(client: &Client) {
     let background = DeleteParams::background();
     Api::<ClusterRole>::all(client.clone()).delete_collection(&background, &ours).await.unwrap();
     Api::<ClusterRoleBinding>::all(client.clone()).delete_collection(&background, &ours).await.unwrap();
+    Api::<ValidatingWebhookConfiguration>::all(client.clone()).delete_collection(&background, &ours).await.unwrap();
     Api::<CSIDriver>::all(client.clone()).delete_collection(&background, &ours).await.unwrap();
     Api::<ValidatingAdmissionPolicyBinding>::all(client.clone()).delete_collection(&background, &ours).await.unwrap();
     Api::<ValidatingAdmissionPolicy>::all(client.clone()).delete_collection(&background, &ours).await.unwrap();
