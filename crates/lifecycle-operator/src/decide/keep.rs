@@ -300,10 +300,10 @@ fn with_trouble(message: String, kind: OperandKind, observed: &Observed) -> Stri
         OperandKind::SpiffeCSIDriver => render::csi::COMPONENT,
         OperandKind::SpireOIDCDiscoveryProvider => render::oidc::COMPONENT,
     };
-    match observed.pods_of(component).find_map(volume::trouble) {
-        Some(trouble) => format!("{message} {trouble}"),
-        None => message,
-    }
+    let of_pods = observed.pods_of(component).find_map(volume::trouble);
+    // Only of a server: nobody else has claims.
+    let of_claims = observed.claims.iter().find_map(volume::unbound).filter(|_| of_pods.is_some());
+    [Some(message), of_pods, of_claims].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn warn(warnings: &[String], conditions: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {

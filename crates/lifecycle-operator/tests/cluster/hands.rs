@@ -6,8 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -103,12 +105,10 @@ async fn node(client: &Client) {
     let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
     nodes.patch(NODE, &PatchParams::apply("hands").force(), &Patch::Apply(&node)).await.unwrap();
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap();
-    // In the future: nobody renews it.
-    let beat = now + jiff::SignedDuration::from_hours(1);
     let status = json!({ "status": {
         "capacity": { "cpu": "64", "memory": "64Gi", "pods": "200" },
         "allocatable": { "cpu": "64", "memory": "64Gi", "pods": "200" },
-        "conditions": [{ "type": "Ready", "status": "True", "reason": "Hands", "message": "", "lastHeartbeatTime": beat, "lastTransitionTime": now }],
+        "conditions": [{ "type": "Ready", "status": "True", "reason": "Hands", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now }],
         "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
     }});
     nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
@@ -124,8 +124,13 @@ async fn work(client: Client, world: Arc<Mutex<World>>, namespace: String) {
     let claims =
         watcher(Api::<PersistentVolumeClaim>::all(client.clone()), watcher::Config::default()).touched_objects();
     let (mut pods, mut claims) = (std::pin::pin!(pods), std::pin::pin!(claims));
+    let mut heart = tokio::time::interval(BEAT);
     loop {
         tokio::select! {
+            _ = heart.tick() => {
+                beat(&client).await;
+                continue;
+            }
             Some(Ok(_)) = pods.next() => {}
             Some(Ok(claim)) = claims.next() => bind(&client, &claim).await,
         }
@@ -140,6 +145,20 @@ async fn work(client: Client, world: Arc<Mutex<World>>, namespace: String) {
             play(&client, &world, pod, &all).await;
         }
     }
+}
+
+/// How often a node says that it lives.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// Without it the node counts as lost, and its pods as not ready.
+async fn beat(client: &Client) {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": NODE },
+        "spec": { "holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": now },
+    });
+    let _ = leases.patch(NODE, &PatchParams::apply("hands").force(), &Patch::Apply(&lease)).await;
 }
 
 /// Whether a pod was left by an earlier test: an operand's, in another namespace.

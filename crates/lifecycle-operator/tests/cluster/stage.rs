@@ -344,9 +344,10 @@ impl Scene {
 
     /// Waits until something is so that no one object shows.
     pub async fn comes(&self, what: &str, so: impl AsyncFn() -> bool) {
+        let mut pause = tokio::time::interval(std::time::Duration::from_millis(50));
         let comes = async {
             while !so().await {
-                tokio::task::yield_now().await;
+                pause.tick().await;
             }
         };
         assert!(tokio::time::timeout(PATIENCE, comes).await.is_ok(), "it never comes that {what}");

@@ -2,10 +2,10 @@
 
 mod inheriting;
 //mod laws;
-//mod leaving;
-//mod migrating;
+mod leaving;
+mod migrating;
 mod starting;
-//mod volume;
+mod volume;
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub(super) fn decider() -> Decider {
 pub(super) fn cluster(yaml: &str) -> Observed {
     let mut observed = Observed { namespace_exists: true, ..Observed::default() };
     for document in serde_yaml::Deserializer::from_str(yaml) {
-        let Ok(mut object) = Value::deserialize(document) else { panic!("{yaml}") };
+        let mut object = Value::deserialize(document).unwrap_or_else(|error| panic!("{error}: {yaml}"));
         if object.is_null() {
             continue;
         }
@@ -165,7 +165,7 @@ pub(super) fn ready(kinds: &[OperandKind]) -> String {
 /// An operand of the parent that says this of itself.
 pub(super) fn said(kind: OperandKind, truth: &str, reason: &str, message: &str) -> String {
     let stalled = if reason == "ConfigConflict" {
-        ", { type: Stalled, status: 'True', reason: ConfigConflict, message: x, lastTransitionTime: '2027-01-01T00:00:00Z' }"
+        "\n  - { type: Stalled, status: 'True', reason: ConfigConflict, message: x, lastTransitionTime: '2027-01-01T00:00:00Z' }"
     } else {
         ""
     };
