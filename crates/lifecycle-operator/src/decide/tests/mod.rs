@@ -1,7 +1,7 @@
 //! What is decided, from clusters that are written down as `kubectl get --output yaml` prints them.
 
 mod inheriting;
-//mod laws;
+mod laws;
 mod leaving;
 mod migrating;
 mod starting;
@@ -96,13 +96,13 @@ pub(super) fn cluster(yaml: &str) -> Observed {
     observed
 }
 
-fn found(object: Value) -> Found {
+pub(super) fn found(object: Value) -> Found {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap());
     Found::new(&resource, object).unwrap()
 }
 
-fn read<K: DeserializeOwned>(object: &Value) -> K {
+pub(super) fn read<K: DeserializeOwned>(object: &Value) -> K {
     serde_json::from_value(object.clone()).unwrap()
 }
 
