@@ -320,6 +320,6 @@ pub(crate) fn read_only(name: &str, path: &str) -> VolumeMount {
 }
 
 /// Arguments of a program.
-pub(crate) fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Vec<String>> {
-    Some(words.into_iter().map(str::to_owned).collect())
+pub(crate) fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    words.into_iter().map(str::to_owned).collect()
 }

@@ -356,18 +356,18 @@ fn without_the_kind_of_cluster_spiffe_ids_none_is_written_and_that_is_said() {
     let platform = Platform { spiffe_ids: false, ..KUBERNETES };
     let without = shown(rendered(&sample("default"), platform).iter());
     assert!(without.keys().all(|name| !name.starts_with("ClusterSPIFFEID")));
-    let said = prerequisites(&sample("default"), &settings(), &platform);
+    let said = prerequisites(&sample("default"), &settings(), platform);
     assert!(said.len() == 1 && said[0].contains("ClusterSPIFFEID"), "{said:?}");
-    assert_eq!(prerequisites(&sample("default"), &settings(), &KUBERNETES), [""; 0]);
+    assert_eq!(prerequisites(&sample("default"), &settings(), KUBERNETES), [""; 0]);
 }
 
 #[test]
 fn rights_to_request_certificates_elsewhere_are_for_others_to_give() {
     let mut server = sample("cert-manager");
-    assert_eq!(prerequisites(&server, &settings(), &KUBERNETES), [""; 0]);
+    assert_eq!(prerequisites(&server, &settings(), KUBERNETES), [""; 0]);
     let issuer = server.spec.upstream_authority.as_mut().unwrap().cert_manager.as_mut().unwrap();
     issuer.namespace = "certificates".to_owned();
-    let said = prerequisites(&server, &settings(), &KUBERNETES);
+    let said = prerequisites(&server, &settings(), KUBERNETES);
     assert!(said[0].starts_with("spec.upstreamAuthority.certManager.namespace is \"certificates\""), "{said:?}");
     assert!(!shown_all(&server).contains_key("Role spire-server-cert-manager"));
 }
