@@ -33,7 +33,7 @@ use super::WavePlanStatus;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
     validation = Rule::new("self.waves.all(w, !has(w.dependsOn) || w.dependsOn.all(d, self.waves.exists(o, o.name == d.wave)))")
-        .message("a wave depends on one that is not in spec.waves; correct dependsOn[].wave"),
+        .message("a wave depends on a wave that is not in spec.waves; correct dependsOn[].wave"),
     validation = Rule::new("!has(self.profile) || (has(self.profiles) && self.profile in self.profiles)")
         .message("spec.profile names a profile that is not in spec.profiles"),
 )]
@@ -302,10 +302,10 @@ pub enum Parallelism {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
-    validation = Rule::new("has(self.ref) != has(self.manifests)").message("a member has either ref or manifests"),
-    validation = Rule::new("!has(self.mode) || has(self.ref)").message("mode goes with ref; manifests are always applied"),
+    validation = Rule::new("has(self.ref) != has(self.manifests)").message("set exactly one of ref and manifests"),
+    validation = Rule::new("!has(self.mode) || has(self.ref)").message("mode can only be set together with ref; manifests are always applied"),
     validation = Rule::new("!has(self.mode) || self.mode == 'Observe' || (self.ref.apiVersion.startsWith('kustomize.toolkit.fluxcd.io/') && self.ref.kind == 'Kustomization') || (self.ref.apiVersion.startsWith('helm.toolkit.fluxcd.io/') && self.ref.kind == 'HelmRelease')")
-        .message("modes Nudge and Gate are for Flux Kustomizations and HelmReleases; use Observe"),
+        .message("modes Nudge and Gate are only for Flux Kustomizations and HelmReleases; use Observe"),
 )]
 pub struct Member {
     /// A name for the member, used in messages.
@@ -359,7 +359,7 @@ pub struct ObjectRef {
 /// Manifests to apply: YAML with any number of documents.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[x_kube(validation = Rule::new("has(self.inline) != has(self.configMapRef)").message("manifests are either inline or from configMapRef"))]
+#[x_kube(validation = Rule::new("has(self.inline) != has(self.configMapRef)").message("set exactly one of inline and configMapRef"))]
 pub struct Manifests {
     /// The YAML.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -421,7 +421,7 @@ pub struct HealthCheck {
 /// An object by name, or all objects that match a label selector.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[x_kube(validation = Rule::new("has(self.name) != has(self.selector)").message("a target has either name or selector"))]
+#[x_kube(validation = Rule::new("has(self.name) != has(self.selector)").message("set exactly one of name and selector"))]
 pub struct Target {
     /// The API version, for example `example.io/v1`.
     #[schemars(length(min = 1, max = 253))]
@@ -446,7 +446,7 @@ pub struct Target {
 /// An endpoint that must respond.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[x_kube(validation = Rule::new("has(self.http) != has(self.tcp)").message("a probe is either http or tcp"))]
+#[x_kube(validation = Rule::new("has(self.http) != has(self.tcp)").message("set exactly one of http and tcp"))]
 pub struct Probe {
     /// An HTTP GET request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
