@@ -107,7 +107,7 @@ pub struct TerraformWorkspaceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("[has(self.inline), has(self.configMapRef), has(self.builtin)].filter(x, x).size() == 1")
-    .message("name exactly one of inline, configMapRef and builtin"))]
+    .message("set exactly one of inline, configMapRef and builtin"))]
 pub struct Module {
     /// The files of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,7 +143,7 @@ pub struct LocalRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("has(self.secretRef) != has(self.configMapRef)")
-    .message("name exactly one of secretRef and configMapRef"))]
+    .message("set exactly one of secretRef and configMapRef"))]
 pub struct VariablesFrom {
     /// A Secret. Its values do not appear in logs, Events and statuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,7 +177,7 @@ pub enum Form {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("!(has(self.value) && has(self.valueFrom))")
-    .message("name value or valueFrom, not both"))]
+    .message("set at most one of value and valueFrom"))]
 pub struct EnvVar {
     /// The name of the variable.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
@@ -194,7 +194,7 @@ pub struct EnvVar {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("has(self.secretKeyRef) != has(self.configMapKeyRef)")
-    .message("name exactly one of secretKeyRef and configMapKeyRef"))]
+    .message("set exactly one of secretKeyRef and configMapKeyRef"))]
 pub struct ValueFrom {
     /// A key of a Secret. Its value does not appear in logs, Events and statuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,7 +235,7 @@ pub enum Approval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("!has(self.interval) || duration(self.interval) >= duration('1s')")
-    .message("interval is at least 1s; action: Off compares nothing"))]
+    .message("interval must be at least 1s; to disable the comparison, set action to Off"))]
 pub struct Drift {
     /// The interval between comparisons. Each workspace deviates from it a little, so that they are not all compared at
     /// the same time.
@@ -285,7 +285,7 @@ pub enum DeletionPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("[has(self.plan) ? self.plan : '1s', has(self.apply) ? self.apply : '1s', has(self.destroy) ? self.destroy : '1s'].all(time, duration(time) >= duration('1s'))")
-    .message("a timeout is at least 1s"))]
+    .message("a timeout must be at least 1s"))]
 pub struct Timeouts {
     /// Fetching providers and modules, and planning.
     #[serde(default = "ten_minutes")]
@@ -350,7 +350,7 @@ impl Binary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("!(has(self.managed) && has(self.custom))")
-    .message("name managed or custom, not both"))]
+    .message("set at most one of managed and custom"))]
 pub struct Backend {
     /// The state is stored in Secrets of the same namespace, with a lock and a history of versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -500,7 +500,7 @@ pub struct PodTemplateSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("!has(self.secretName) || !self.secretName.matches('^tf-.+-[0-9a-f]{8}-(state|plan|report|in|key)(-.*)?$')")
-    .message("workspaces keep their states, plans and inputs in Secrets like this secretName: choose another name"))]
+    .message("secretName is reserved for the Secrets in which workspaces store states, plans and inputs; choose another name"))]
 pub struct Outputs {
     /// The name of the Secret with one key per output. Defaults to `<name>-outputs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -310,9 +310,9 @@ impl ApprovalReason {
     /// The reason as a clause whose subject is the plan.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Destroys => "it destroys or replaces something",
-            Self::Forgets => "it takes something out of the state that stays where it is",
-            Self::ReplacesTainted => "it destroys and makes anew what the apply that failed left half made",
+            Self::Destroys => "it destroys or replaces resources",
+            Self::Forgets => "it removes resources from the state without destroying them",
+            Self::ReplacesTainted => "it replaces resources that the failed apply left incomplete",
         }
     }
 }
