@@ -2,11 +2,12 @@
 
 pub mod agent;
 pub(crate) mod common;
+pub(crate) mod constraints;
 pub mod csi;
 pub mod oidc;
 pub mod server;
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;
 pub mod volume;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

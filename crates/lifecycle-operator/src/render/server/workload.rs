@@ -80,8 +80,8 @@ fn server_container(server: &SpireServer, part: &Part<'_>, needs: Needs) -> Cont
     ];
     mounts.extend(needs.mounts);
     Container {
-        command: Some(words([PROGRAM, "run"])),
-        args: Some(words(expands.into_iter().chain(["-config", &file]))),
+        command: words([PROGRAM, "run"]),
+        args: words(expands.into_iter().chain(["-config", &file])),
         env: Some(needs.env).filter(|env| !env.is_empty()),
         ports: Some(ports),
         resources: part.resources(),
@@ -105,7 +105,7 @@ fn server_container(server: &SpireServer, part: &Part<'_>, needs: Needs) -> Cont
 fn manager_container(part: &Part<'_>) -> Container {
     let file = format!("--config={MANAGER_CONFIG}/{}", controller_manager::FILE);
     Container {
-        args: Some(vec![file]),
+        args: words([file.as_str()]),
         ports: Some(vec![
             container_port(WEBHOOK, controller_manager::WEBHOOK_PORT),
             container_port(MANAGER_HEALTH, controller_manager::HEALTH),
