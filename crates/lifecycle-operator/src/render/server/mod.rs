@@ -74,7 +74,7 @@ pub fn objects(
     platform: &Platform,
     running: bool,
 ) -> Result<Objects, Error> {
-    check::usable(server, config, platform)?;
+    check::usable(server, config, *platform)?;
     let part = part(server, settings, platform);
     let conf = config::text(server, config, settings);
     let manager = controller_manager::text(server, config, settings);
