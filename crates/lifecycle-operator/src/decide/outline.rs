@@ -86,24 +86,24 @@ fn words(kind: OperandKind, step: &str) -> (&'static str, &'static str) {
         }
         (OperandKind::SpiffeCSIDriver, "volumes") => (
             "waits for the pods that use the driver; none is evicted",
-            "pods that use the driver: their volumes cannot be unmounted without it, so that they stay Terminating",
+            "pods that use the driver, and stay Terminating: without it, their volumes cannot be unmounted",
         ),
         (OperandKind::SpiffeCSIDriver, "driver") => ("deletes the pods of the driver", "pods of the driver"),
         (OperandKind::SpiffeCSIDriver, "registration") => {
             ("deletes the CSIDriver, and waits until no kubelet knows it", "the CSIDriver, or kubelets that know it")
         }
         (OperandKind::SpireAgent, "clients") => {
-            ("deletes the agents' pods: workloads get no new identities", "agents that run")
+            ("deletes the agents' pods, after which workloads get no new identities", "agents that run")
         }
         (OperandKind::SpireAgent, "sockets") => ("removes the agents' sockets from the nodes", "sockets on the nodes"),
         (OperandKind::SpireAgent, "evict") => (
-            "evicts the agents on the server: their certificates cannot be renewed",
-            "agents that the server knows: until their certificates expire, these can be renewed",
+            "evicts the agents on the server, so that their certificates cannot be renewed",
+            "agents that the server knows, and whose certificates can be renewed until they expire",
         ),
         (OperandKind::SpireServer, "drain") => ("deletes the server's pod", "the server's pod"),
         (OperandKind::SpireServer, "backup") => (
             "backs up the volume, and verifies the backup",
-            "a volume without a backup of this deletion: it is not deleted, whatever the policy",
+            "a volume without a backup of this deletion, which is not deleted, whatever the policy",
         ),
         (OperandKind::SpireServer, "volume") => {
             ("keeps or deletes the volume, as spec.persistence.deletionPolicy says", "the volume")

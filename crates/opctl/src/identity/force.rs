@@ -176,12 +176,9 @@ pub(super) fn words(title: &str, kind: Option<OperandKind>, steps: &[StepRecord]
         }
     };
     let line = |step: &StepRecord| {
-        let now = match step.phase {
-            StepPhase::Running => said(step),
-            _ => "it has not begun".to_owned(),
-        };
-        let now = if now.is_empty() { now } else { format!(" (now: {now})") };
-        format!("  {}: {}{now}", step.name, leaves(step))
+        let now = if step.phase == StepPhase::Running { said(step) } else { "not begun".to_owned() };
+        let now = if now.is_empty() { now } else { format!(" ({now})") };
+        format!("  {}{now}: {}", step.name, leaves(step))
     };
     lines.extend(steps.iter().map(line));
     lines

@@ -276,7 +276,7 @@ impl Plan {
         for operand in &self.operands {
             for (number, step) in operand.steps.iter().enumerate() {
                 let kind = if number == 0 { operand.kind } else { "" };
-                let pods = if step.pods.is_empty() { String::new() } else { format!(": {}", step.pods.join(", ")) };
+                let pods = some(&step.pods);
                 let within = step.within.clone().unwrap_or_default();
                 let row = [kind, step.name, &step.after.join(", "), &within, &format!("{}{pods}", step.does)];
                 rows.push(row.map(str::to_owned).to_vec());
@@ -306,6 +306,16 @@ impl Plan {
         };
         let (step, whole) = (age(operand_timeout.as_duration()), age(timeout.as_duration()));
         format!("Each step may take {step}, the whole stack {whole}. After that, {then} (onExpiry: {on_expiry:?}).")
+    }
+}
+
+/// A few names of many, in parentheses.
+fn some(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => format!(" ({one})"),
+        [one, another] => format!(" ({one}, {another})"),
+        [one, rest @ ..] => format!(" ({one} and {} more)", rest.len()),
     }
 }
 

@@ -79,8 +79,8 @@ fn in_colour(step: &StepRecord, paint: Paint) -> String {
 fn whole(record: &TeardownRecord, policy: &TeardownPolicy, view: &View) -> String {
     let taken = Span::between(record.started_at, view.now);
     let (length, most) = (age(taken.as_duration()), age(policy.timeout.as_duration()));
-    let late = if taken > policy.timeout { view.paint.bad("longer than it should") } else { "so far".to_owned() };
-    format!("The whole has taken {length}, {late}: spec.teardown.timeout is {most}.")
+    let words = format!("The whole has taken {length} of {most} (spec.teardown.timeout).");
+    if taken > policy.timeout { view.paint.bad(words) } else { words }
 }
 
 /// How to give up each step that takes too long.

@@ -8,7 +8,8 @@ use clap::Args;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use lifecycle_operator::api::v1alpha1::{
-    BACKUP_CLAIM, OperandKind, SINGLETON, SpireServer, VolumeStatus, ZeroTrustWorkloadIdentityManager,
+    BACKUP_CLAIM, INHERITED_ANNOTATION, OperandKind, SINGLETON, SpireServer, VolumeStatus,
+    ZeroTrustWorkloadIdentityManager,
 };
 use lifecycle_operator::render::volume::DATA_CLAIM;
 use opcore::conditions::{READY, STALLED, find, is_true};
@@ -156,14 +157,13 @@ pub(super) fn steps(
         let patch = json!({ "spec": { "operands": names } });
         format!("kubectl patch ztwim {SINGLETON} --type merge --patch '{patch}'")
     };
-    if server.is_some() {
+    if let Some(server) = server {
         if let Some(parent) = lists {
             let others: Vec<_> =
                 parent.spec.operands.iter().copied().filter(|kind| *kind != OperandKind::SpireServer).collect();
             steps.push(("take the server off the list, so that it is not created again at once", list(&others)));
         }
-        let save = format!("kubectl get spireserver {SINGLETON} -o yaml > spireserver.yaml");
-        steps.push(("keep its manifest", save));
+        steps.push(("keep its spec, with the backup to start from", save(server, wanted)));
         let delete = format!("kubectl delete spireserver {SINGLETON}");
         steps.push(("delete it; opctl identity teardown plan server shows what that does", delete));
     }
@@ -171,7 +171,10 @@ pub(super) fn steps(
         let delete = format!("kubectl --namespace {namespace} delete persistentvolumeclaim {DATA_CLAIM}");
         steps.push(("delete the volume, once you are sure that its data is in a backup", delete));
     }
-    let apply = format!("kubectl apply -f spireserver.yaml   # with {} in its spec", wanted.field());
+    let apply = match server {
+        Some(_) => format!("kubectl apply -f {FILE}"),
+        None => format!("kubectl apply -f {FILE}   # a manifest with {} in its spec", wanted.field()),
+    };
     steps.push(("create the server from the backup", apply));
     if let Some(parent) = lists.filter(|_| server.is_some()) {
         steps.push(("put it on the list again", list(&parent.spec.operands)));
@@ -182,6 +185,21 @@ pub(super) fn steps(
     }
     lines.push(String::new());
     lines
+}
+
+/// The file that a manifest is kept in.
+const FILE: &str = "spireserver.json";
+
+/// The command that keeps the spec of a server: without what it has from its parent, which it gets again.
+fn save(server: &SpireServer, wanted: Wanted<'_>) -> String {
+    let inherited = server.annotations().get(INHERITED_ANNOTATION).map(String::as_str).unwrap_or_default();
+    let fields: Vec<String> =
+        inherited.split(',').filter(|field| !field.is_empty()).map(|field| format!(".{field}")).collect();
+    let without = if fields.is_empty() { String::new() } else { format!(" | del({})", fields.join(", ")) };
+    let from = json!({ "claim": wanted.claim, "name": wanted.name });
+    let spec = format!("(.spec{without} | .restoreFrom = {from})");
+    let manifest = format!("{{apiVersion, kind, metadata: {{name: .metadata.name}}, spec: {spec}}}");
+    format!("kubectl get spireserver {SINGLETON} -o json | jq '{manifest}' > {FILE}")
 }
 
 /// Waits until the backup is restored, and says how that ended.

@@ -8,7 +8,7 @@ use lifecycle_operator::api::v1alpha1::{
     Backup, EffectiveValue, MigrationPhase, OperandKind, OperandStatus, SINGLETON, SpiffeCSIDriver, SpireAgent,
     SpireOIDCDiscoveryProvider, SpireServer, VolumeStatus, ZeroTrustWorkloadIdentityManagerStatus,
 };
-use lifecycle_operator::config::PARENT;
+use lifecycle_operator::config::{Field, PARENT};
 use lifecycle_operator::controller;
 use lifecycle_operator::decide::migration;
 use lifecycle_operator::decide::teardown::DELETION_BLOCKED;
@@ -184,8 +184,11 @@ fn operands(stack: &Stack, view: &View) -> Vec<String> {
     let row = |kind: OperandKind| {
         let (name, none) = (kind.to_string(), || "-".to_owned());
         let Some(peer) = stack.operand(kind) else {
-            let is_listed = stack.parent.as_ref().is_some_and(|parent| parent.spec.operands.contains(&kind));
-            let words = if is_listed { "it does not exist yet" } else { "it is not listed in spec.operands" };
+            let words = match &stack.parent {
+                Some(parent) if parent.metadata.deletion_timestamp.is_some() => "it is gone",
+                Some(parent) if parent.spec.operands.contains(&kind) => "it does not exist yet",
+                _ => "it is not asked for",
+            };
             return vec![name, none(), none(), none(), view.paint.faint(words)];
         };
         let status = match peer.ready() {
@@ -219,11 +222,13 @@ fn said(peer: &Peer) -> String {
 /// The values of the central config that are in effect, with where each comes from.
 fn config(stack: &Stack, view: &View) -> Vec<String> {
     let mut rows: Vec<(&EffectiveValue, Vec<&str>)> = Vec::new();
-    for peer in &stack.operands {
-        for value in &peer.status.config {
-            match rows.iter_mut().find(|(known, _)| *known == value) {
-                Some((_, kinds)) => kinds.push(peer.kind.as_str()),
-                None => rows.push((value, vec![peer.kind.as_str()])),
+    for field in Field::ALL {
+        for peer in &stack.operands {
+            for value in peer.status.config.iter().filter(|value| value.name == field.as_str()) {
+                match rows.iter_mut().find(|(known, _)| *known == value) {
+                    Some((_, kinds)) => kinds.push(peer.kind.as_str()),
+                    None => rows.push((value, vec![peer.kind.as_str()])),
+                }
             }
         }
     }

@@ -346,7 +346,7 @@ fn before_a_step_is_given_up_it_is_said_what_may_be_left_behind() {
     let steps = force::chosen(&parent, None, Some("csi")).unwrap();
     let said = force::words("ZeroTrustWorkloadIdentityManager cluster", None, &steps).join("\n");
     assert!(
-        said.contains("csi: SpiffeCSIDriver cluster, and all that belongs to it; its own teardown goes on"),
+        said.contains("): SpiffeCSIDriver cluster, and all that belongs to it; its own teardown goes on"),
         "{said}"
     );
 }
