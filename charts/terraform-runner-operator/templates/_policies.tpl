@@ -109,7 +109,7 @@ validations:
     reason: Forbidden
   {{- if eq $authors.modules "Builtin" }}
   - expression: "has(object.spec.module.builtin)"
-    message: "spec.module: only modules that the operator brings along (spec.module.builtin) are allowed: use one of these, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
+    message: "spec.module: only modules that are part of the operator (spec.module.builtin) are allowed; use one of them, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
     reason: Forbidden
   {{- end }}
   {{- if eq $authors.secrets "Readable" }}

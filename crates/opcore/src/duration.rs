@@ -93,8 +93,10 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed: SignedDuration =
-            text.parse().map_err(|_| format!("{text:?} is no duration; write one such as 30s, 5m or 1h30m"))?;
-        Duration::try_from(parsed).map(Self).map_err(|_| format!("{text:?} is negative; write one such as 30s or 5m"))
+            text.parse().map_err(|_| format!("{text:?} is not a duration; use one such as 30s, 5m or 1h30m"))?;
+        Duration::try_from(parsed)
+            .map(Self)
+            .map_err(|_| format!("{text:?} is negative; use a duration such as 30s or 5m"))
     }
 }
 

@@ -35,7 +35,7 @@ use thiserror::Error;
 
 /// This process no longer leads, or cannot know whether it does.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("this process no longer leads: its lease was not renewed in time")]
+#[error("this process lost the leadership: its lease was not renewed in time")]
 pub struct LeadershipLost;
 
 /// The proof of leadership, checked before writes. Cheap to clone.
@@ -169,7 +169,7 @@ impl Election {
             match self.attempt().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(lease = %self.name, %error, "cannot stand for election; trying again"),
+                Err(error) => tracing::warn!(lease = %self.name, %error, "cannot acquire the lease; retrying"),
             }
             tokio::time::sleep(self.timing.retry).await;
         }
@@ -185,7 +185,7 @@ impl Election {
             match tokio::time::timeout(self.timing.renew_within / 3, self.attempt()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return LeadershipLost,
-                Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "cannot renew the lease; trying again"),
+                Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "cannot renew the lease; retrying"),
                 Err(_) => tracing::warn!(lease = %self.name, "renewing the lease takes too long"),
             }
             if let Err(lost) = self.leadership.check() {
@@ -197,7 +197,7 @@ impl Election {
     /// Releases the lease, if it is ours. If that fails or takes too long, the lease runs out by itself.
     pub async fn resign(&mut self) {
         if tokio::time::timeout(GIVE_BACK_WITHIN, self.give_back()).await.is_err() {
-            tracing::debug!("giving the lease back takes too long; it will run out");
+            tracing::debug!("releasing the lease takes too long; it expires by itself");
         }
     }
 
@@ -208,7 +208,7 @@ impl Election {
         if spec.holder_identity.as_ref() == Some(&self.identity) {
             spec.holder_identity = None;
             if let Err(error) = self.leases.replace(&self.name, &PostParams::default(), &lease).await {
-                tracing::debug!(%error, "the lease was not given back and will run out");
+                tracing::debug!(%error, "the lease was not released; it expires by itself");
             }
         }
     }

@@ -181,7 +181,7 @@ where
     told.backoff(Pace::default()).flat_map(move |changes| {
         let changes = changes.unwrap_or_else(|error| {
             metrics.watch_broke(&resource);
-            tracing::warn!(%resource, "a watch broke and is opened again: {}", crate::error::chain(&error));
+            tracing::warn!(%resource, "a watch broke and is restarted: {}", crate::error::chain(&error));
             Vec::new()
         });
         stream::iter(changes)

@@ -55,7 +55,7 @@ impl Expression {
             fill(&mut context)?;
             match self.program.execute(&context) {
                 Ok(Answer::Bool(answer)) => Ok(answer),
-                Ok(_) => Err("the expression gives neither true nor false".to_owned()),
+                Ok(_) => Err("the result of the expression is not a boolean".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
         };

@@ -30,8 +30,8 @@ pub struct Observed {
     pub look: Look,
     /// The results of probing the endpoints of its waves, in the order of the spec, for waves that have started.
     pub probes: Vec<Vec<ProbeSeen>>,
-    /// Missing permissions, as clauses with the remedy: "list and watch secrets in shop (value rbac.read of the
-    /// chart)".
+    /// Missing permissions, as clauses with the remedy: "list and watch secrets in shop; the value rbac.read of the
+    /// chart grants this right".
     pub denied: Vec<String>,
     /// What prevents reports about some of its objects, as sentences: an API that does not answer, for example.
     pub unreachable: Vec<String>,
@@ -201,7 +201,7 @@ impl WavePlans {
         let gap = |kind: &KindWatch| match &kind.watch {
             Err(why) => Some(why.clone()),
             Ok(scope) if denied.contains(scope) => {
-                Some(format!("the right to {} is missing", subscription.right_to_watch(scope)))
+                Some(format!("the operator is not allowed to {}", subscription.right_to_watch(scope)))
             }
             Ok(scope) => index.gap(scope),
         };

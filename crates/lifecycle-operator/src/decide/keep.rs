@@ -76,7 +76,8 @@ impl Wants for SpireServer {
                 Summary::reconciling("WaitingForBundle", message)
             })
         });
-        let warnings = render::server::warnings(self);
+        let mut warnings = render::server::warnings(self);
+        warnings.extend(render::server::missing_kinds(&observed.platform));
         Ok(Wanted { objects, summary, warnings, over: plan.over, notes: plan.notes, stopped: false })
     }
 }

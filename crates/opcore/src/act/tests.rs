@@ -120,9 +120,6 @@ async fn an_object_whose_name_the_server_would_have_to_make_is_not_applied() {
         nameless.metadata.generate_name = Some("front-".to_owned());
         let (done, sent) = tried(Writes::from_iter([Write::apply(&nameless).unwrap()]), Vec::new()).await;
         let error = done.unwrap_err().to_string();
-        assert_eq!(
-            (error.as_str(), sent.len()),
-            ("a fault in this program: a ConfigMap is to be applied without a name", 0)
-        );
+        assert_eq!((error.as_str(), sent.len()), ("internal error: cannot apply a ConfigMap without a name", 0));
     }
 }

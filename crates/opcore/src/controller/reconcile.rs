@@ -55,7 +55,7 @@ pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Opti
     let outcome = AssertUnwindSafe(outcome(shared, key)).catch_unwind().instrument(span).await;
     let (result, next) = outcome.unwrap_or_else(|panic| {
         let delay = shared.backoff().failed(key);
-        tracing::error!(%kind, object = %key, ?delay, "a failure could not be told: {}", panic_words(panic.as_ref()));
+        tracing::error!(%kind, object = %key, ?delay, "a failure could not be reported in the status: {}", panic_words(panic.as_ref()));
         (ReconcileResult::Error, Some(Instant::now() + delay))
     });
     shared.context.metrics().reconcile_ended(&kind, result, started.elapsed());
@@ -92,7 +92,7 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
             if is_told {
                 let told = tokio::time::timeout(deadline, tell_failure(shared, key, &error)).await;
                 if told.is_err() {
-                    tracing::debug!("telling the failure took longer than {deadline:?}");
+                    tracing::debug!("reporting the failure in the status took longer than {deadline:?}");
                 }
             }
             (ReconcileResult::Error, Some(Instant::now() + delay))
@@ -106,9 +106,9 @@ fn delay<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) -> Duration 
     shared.context.metrics().error(&Shared::<O>::kind(), class);
     let delay = shared.backoff().failed(key).max(error.retry_after());
     match class {
-        Class::Conflict => tracing::debug!(%error, ?delay, "will look again"),
-        Class::Bug => tracing::error!(%error, ?delay, "will try again"),
-        _ => tracing::warn!(%error, ?delay, "will try again"),
+        Class::Conflict => tracing::debug!(%error, ?delay, "the object changed; reconciling again"),
+        Class::Bug => tracing::error!(%error, ?delay, "reconciling failed; retrying"),
+        _ => tracing::warn!(%error, ?delay, "reconciling failed; retrying"),
     }
     delay
 }
@@ -196,7 +196,7 @@ async fn decided<O: Operator>(
             Admission::DecideAnew => {}
         }
     }
-    Err(Error::Bug(format!("{DECIDED_AT_MOST} decisions in a row claimed what was not to be had")))
+    Err(Error::Bug(format!("{DECIDED_AT_MOST} consecutive decisions claimed something that was not granted")))
 }
 
 /// Emits Events about an object once its status is published: the change of `Ready`, and the notes of the decision.
@@ -286,7 +286,7 @@ async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error)
             let transition: Vec<_> = events::of_transition(&before, status.conditions()).into_iter().collect();
             tell(&shared.context, &object.object_ref(&()), &transition).await;
         }
-        Err(error) => tracing::debug!(%error, "the failure could not be put into the status"),
+        Err(error) => tracing::debug!(%error, "the failure could not be reported in the status"),
     }
 }
 
@@ -308,7 +308,7 @@ async fn publish<O: Operator>(
 ) -> Result<(), Error> {
     let key = Key::of(object);
     let json = |status: Option<&<O::Object as HasStatus>::Status>| {
-        serde_json::to_value(status).map_err(|error| Error::Bug(format!("a status that is no JSON: {error}")))
+        serde_json::to_value(status).map_err(|error| Error::Bug(format!("cannot serialize the status: {error}")))
     };
     let (old, new) = (json(object.status())?, json(Some(status))?);
     let difference = difference(&old, &new);

@@ -57,7 +57,7 @@ impl<K: Reconciled> Relating<K> {
         let Some(read) = self.read.get() else { return BTreeSet::new() };
         // One malformed object must not end the watch on all the others.
         let relations = std::panic::catch_unwind(AssertUnwindSafe(|| read(object))).unwrap_or_else(|_| {
-            tracing::error!(object = %key, "a fault in this program: what it names cannot be told");
+            tracing::error!(object = %key, "internal error: cannot determine the names that the object refers to");
             Relations::default()
         });
         crate::lock(&self.known).put(key, relations)
@@ -152,7 +152,7 @@ async fn follow(
             Change::Seen(object) => {
                 // One malformed object must not end the watch on all the others.
                 let whom = std::panic::catch_unwind(AssertUnwindSafe(|| whom(&object))).unwrap_or_else(|_| {
-                    tracing::error!(object = %Key::of(&object), "a fault in this program: whom it concerns cannot be told");
+                    tracing::error!(object = %Key::of(&object), "internal error: cannot determine which objects a change concerns");
                     Vec::new()
                 });
                 concerns.seen(Key::of(&object), whom)
@@ -249,7 +249,7 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
                 shared.wakes.wake(&key);
             }
             Change::Synced => {
-                tracing::debug!(kind = %scope.resource.kind, "all objects are known");
+                tracing::debug!(kind = %scope.resource.kind, "the first list is complete");
                 first.came();
             }
         }
@@ -277,9 +277,10 @@ fn differ_in_summary_only<K: serde::Serialize>(one: &K, other: &K) -> bool {
 /// The Event for an object whose fields do not fit the type, or are nested too deeply: an old version, or a CRD without
 /// a schema. The object is left alone.
 fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, reason: &str, going: bool) -> Note {
-    let held = if going { " Until then it is not deleted: a finalizer of this operator may hold it." } else { "" };
+    let held =
+        if going { " Until then it is not deleted, because a finalizer of this operator may hold it." } else { "" };
     let message =
-        format!("This object cannot be read and is left alone: {reason}. Correct it, and it will be taken up.{held}");
+        format!("This object cannot be read and is not reconciled: {reason}. Correct it to have it reconciled.{held}");
     tracing::warn!(kind = %Shared::<O>::kind(), object = %key, "{message}");
     shared.context.metrics().error(&Shared::<O>::kind(), crate::error::Class::Invalid);
     Note::warning("Unreadable", message)

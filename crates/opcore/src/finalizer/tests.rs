@@ -112,7 +112,7 @@ fn the_deadline_of_the_whole_counts_too_and_every_step_gets_a_chance() {
     assert_eq!((fourth.act.as_slice(), phases(&fourth)[1].1), (["b".to_owned()].as_slice(), StepPhase::Running));
     let fifth = pass(Some(&fourth.record), 61);
     assert_eq!(phases(&fifth), [("a", StepPhase::Leaked), ("b", StepPhase::Leaked)]);
-    assert_eq!(fifth.notes()[0].message, "b: given up when its time was up: still there");
+    assert_eq!(fifth.notes()[0].message, "b: given up when its deadline passed: still there");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn blocked_names_what_is_in_the_way() {
     };
     let first = stack().advance(None, blocked, &Force::None, at(0));
     let second = stack().advance(Some(&first.record), blocked, &Force::None, at(1));
-    assert_eq!(second.words(), ("TeardownBlocked", "Tearing down waits for Pod shop/front, Pod shop/back.".to_owned()));
+    assert_eq!(second.words(), ("TeardownBlocked", "The teardown waits for Pod shop/front, Pod shop/back.".to_owned()));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn graphs_that_cannot_end_are_refused_when_they_are_built() {
     );
     assert_eq!(refused(vec![step("a").after(["a"])]), "the teardown steps wait for each other: a → a");
     assert_eq!(refused(vec![step("a").after(["z"])]), "teardown step \"a\" comes after \"z\", which is not a step");
-    assert_eq!(refused(vec![step("a"), step("a")]), "two teardown steps are called \"a\"");
+    assert_eq!(refused(vec![step("a"), step("a")]), "two teardown steps have the name \"a\"");
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl InForce {
             Self::Known(contract) => Ok(Some(contract.clone())),
             Self::Absent => Ok(None),
             Self::Unknown(why) => Err(Error::Contract(why.clone())),
-            Self::NotAsked => Err(Error::Contract("nobody has asked for it yet".to_owned())),
+            Self::NotAsked => Err(Error::Contract("it was not requested yet".to_owned())),
         }
     }
 
@@ -96,7 +96,7 @@ pub(crate) async fn follow(context: Context, known: watch::Sender<InForce>) {
                     Class::Forbidden => ". Grant this operator list and watch on ownershipcontracts.opcore.dev",
                     _ => "",
                 };
-                tracing::warn!(%error, "the ownership contract cannot be read; nothing is written until it can");
+                tracing::warn!(%error, "the ownership contract cannot be read; nothing is written until it can be");
                 tell(&known, InForce::Unknown(format!("{error}{remedy}")));
                 backoff.failed(&())
             }

@@ -116,7 +116,7 @@ pub(super) fn outdated_view(case: &Case<'_>) -> Option<Readiness> {
         Readiness::in_progress(
             "OutdatedView",
             format!(
-                "{} is seen as it was before the last write to it; the next event brings it up to date.",
+                "The cached copy of {} is older than the last write to it; the next watch event updates it.",
                 case.object
             ),
         )
@@ -141,7 +141,7 @@ pub(super) fn hold(case: &Case<'_>, verdict: Readiness) -> Readiness {
     Readiness::in_progress(
         "StatusNotRenewed",
         format!(
-            "{object} was written a moment ago and its status is still from before; it is believed at its next change, or at {until:.0}."
+            "{object} was just written and its status is still from before; the status counts once it changes, or at {until:.0}."
         ),
     )
     .until(until)

@@ -231,7 +231,7 @@ impl Discovery {
         match tokio::time::timeout(PATIENCE, asked).await {
             Ok(Ok(found)) => Ok(found.map_or(Served::No, served)),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("it did not answer within {PATIENCE:?}")),
+            Err(_) => Err(format!("it did not respond within {PATIENCE:?}")),
         }
     }
 

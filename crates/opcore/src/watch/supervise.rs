@@ -25,5 +25,5 @@ pub(super) async fn supervise<F: Future<Output = ()>>(what: &str, metrics: &Metr
 pub(super) fn tell(what: &str, metrics: &Metrics, panic: &(dyn Any + Send)) {
     metrics.error(what, Class::Bug);
     let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(%what, "a fault in this program, what was being told is told anew: {}", words.unwrap_or("it panicked"));
+    tracing::error!(%what, "internal error, restarting: {}", words.unwrap_or("it panicked"));
 }

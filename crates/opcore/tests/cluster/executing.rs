@@ -136,7 +136,7 @@ async fn a_command_whose_answer_is_lost_is_an_error_and_may_be_run_again() {
         let error = server.run(&["evict"]).await.unwrap_err();
         assert_eq!(error.class(), Class::Transient, "{fate:?}: {error}");
         if matches!(fate, Fate::CutAfterChunks(_)) {
-            assert!(error.to_string().contains("was cut off before it ended"), "{fate:?}: {error}");
+            assert!(error.to_string().contains("was disconnected before it ended"), "{fate:?}: {error}");
         }
         assert_eq!(server.ran().len(), usize::from(fate != Fate::LoseRequest), "{fate:?}");
     }
@@ -153,7 +153,7 @@ async fn a_command_that_does_not_end_has_the_deadline_of_a_request() {
     assert_eq!(error, format!("serve in Pod {}/server-0 did not end within 1s", server.stage.namespace));
     server.proxy.rule(writes(Fate::Hang));
     let error = server.run(&["/bin/serve"]).await.unwrap_err().to_string();
-    assert_eq!(error, "the API server did not answer connect pods/exec within 1s");
+    assert_eq!(error, "the API server did not respond to connect pods/exec within 1s");
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ async fn a_leader_that_was_stopped_past_its_lease_ends_before_it_acts_again() {
     first.signal(Signal::CONT);
     let status = first.end().await;
     assert_eq!(status.code(), Some(1), "{}", first.said());
-    assert!(first.said().contains("no longer leads"), "{}", first.said());
+    assert!(first.said().contains("lost the leadership"), "{}", first.said());
     assert_eq!(stage.notebooks().get("diary").await.unwrap().resource_version(), ready.resource_version());
     let now: Vec<_> = stage.maps().list(&ListParams::default()).await.unwrap().items;
     assert_eq!(now, versions, "the old leader wrote after it had lost");
@@ -83,7 +83,7 @@ async fn a_leader_that_is_asked_to_stop_hands_over_at_once() {
     first.signal(Signal::TERM);
     assert!(first.end().await.success(), "{}", first.said());
     let lease = leases(&stage.client, &stage.namespace).get(LEASE).await.unwrap();
-    assert_eq!(holder(&lease), None, "the lease was not given back");
+    assert_eq!(holder(&lease), None, "the lease was not released");
     let _second = Process::start(&kubeconfig, &stage.namespace, "second", BRIEF);
     led_by(&stage.client, &stage.namespace, "second").await;
 }

@@ -93,5 +93,5 @@ async fn a_leaders_write_has_the_deadline_of_every_request() {
     let (_election, maps) = leader(&stage, &proxy, Duration::from_mins(10), Duration::from_millis(200)).await;
     proxy.rule(|passed| if passed.writes() { Fate::Hang } else { Fate::Pass });
     let error = Error::from(maps.create(&PostParams::default(), &map()).await.unwrap_err());
-    assert_eq!(error.to_string(), "the API server did not answer create configmaps within 200ms");
+    assert_eq!(error.to_string(), "the API server did not respond to create configmaps within 200ms");
 }

@@ -32,18 +32,18 @@ fn a_deployment_whose_new_pods_do_not_come_up_says_so_and_not_that_old_ones_are_
     let verdict = broken("deployment-of-one").is_in_progress("NewReplicasNotAvailable");
     assert_eq!(
         verdict.message,
-        "Deployment shop/web keeps 1 of its 2 replicas from before its last change, since 1 is not available; \
-         look at its newest pods: ReplicaSet \"web-7cf5645bc9\" is progressing."
+        "Deployment shop/web still has 1 of its 2 replicas from before its last change, because 1 is not available; \
+         check its newest pods: ReplicaSet \"web-7cf5645bc9\" is progressing."
     );
     let verdict = broken("deployment-of-three").is_in_progress("NewReplicasNotAvailable");
-    assert!(verdict.message.contains("keeps 3 of its 4 replicas"), "{verdict:?}");
+    assert!(verdict.message.contains("still has 3 of its 4 replicas"), "{verdict:?}");
     // It serves with too few, which matters more.
     broken("deployment-of-three").but("status: {availableReplicas: 2}").is_in_progress("TooFewUpdated");
     // They have come up: what is left is about to go.
     let verdict = broken("deployment-of-one")
         .but("status: {availableReplicas: 2, readyReplicas: 2, unavailableReplicas: null}")
         .is_in_progress("TooManyReplicas");
-    assert!(verdict.message.ends_with("the others are about to go."), "{verdict:?}");
+    assert!(verdict.message.ends_with("the others are being removed."), "{verdict:?}");
     // They may not even be created.
     broken("deployment-of-one").condition("ReplicaFailure", "True", "FailedCreate").is_in_progress("FailedCreate");
 }

@@ -100,7 +100,7 @@ pub async fn last_intact(store: &Store) -> Result<Option<(Version, Vec<u8>)>, St
 /// When this is not a state.
 pub fn facts(bytes: &[u8]) -> Result<Facts, StoreError> {
     let state: State = serde_json::from_slice(bytes)
-        .map_err(|error| StoreError::Refused(format!("what should be saved is no state: {error}")))?;
+        .map_err(|error| StoreError::Refused(format!("the data to save is not a state: {error}")))?;
     let managed = |resource: &&Resource| resource.mode == "managed";
     let count: usize = state.resources.iter().filter(managed).map(|resource| resource.instances.len()).sum();
     let resources = state.encrypted_data.is_none().then(|| i64::try_from(count).unwrap_or(i64::MAX));

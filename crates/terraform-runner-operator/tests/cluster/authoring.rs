@@ -143,7 +143,7 @@ async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
     write(&author, "new", claim, true).await.unwrap();
     let own = spec(&json!({ "module": { "inline": { "files": { "main.tf": "" } } } }));
     let words = refused(&author, "new", own).await;
-    assert!(words.starts_with("spec.module: only modules that the operator brings along"), "{words}");
+    assert!(words.starts_with("spec.module: only modules that are part of the operator"), "{words}");
     assert!(words.contains("authors.modules to Any, or authors.trusted to true"), "{words}");
 }
 
@@ -208,7 +208,7 @@ async fn without_a_policy_the_operator_applies_only_modules_that_it_brings_along
     let strict = stage.start_for(render::Authors::default());
     stage.write("net", json!({})).await;
     let message = stage.says("net", "InvalidSpec").await;
-    assert!(message.starts_with("spec.module: only modules that the operator brings along"), "{message}");
+    assert!(message.starts_with("spec.module: only modules that are part of the operator"), "{message}");
     assert!(message.contains("authors.modules to Any, or authors.trusted to true"), "{message}");
     assert_eq!(stage.names::<Job>().await, [""; 0]);
     stage.write("simple", json!({ "module": { "builtin": "simple" } })).await;

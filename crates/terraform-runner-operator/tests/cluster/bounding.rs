@@ -77,7 +77,7 @@ async fn what_a_spec_refers_to_is_read_no_further_than_inputs_may_go() {
     }
     stage.write("net", json!({ "variablesFrom": from })).await;
     let message = stage.says("net", "InputNotFound").await;
-    assert!(message.contains("more than 8192 KiB together, which ConfigMap hoard-8 exceeds"), "{message}");
+    assert!(message.contains("more than 8192 KiB in total, counted up to ConfigMap hoard-8"), "{message}");
     for from in &mut from {
         from["keys"] = json!(["small"]);
     }

@@ -331,7 +331,7 @@ async fn a_failed_run_is_told_once_with_file_and_line_and_a_suspended_workspace_
     let running = stage.start();
     stage.write("net", json!({ "variables": { "outcome": "Failed" } })).await;
     let message = stage.says("net", "RunFailed").await;
-    assert!(message.contains("It cannot be (main.tf:1)") && message.contains("tried again"), "{message}");
+    assert!(message.contains("It cannot be (main.tf:1)") && message.contains("It is retried"), "{message}");
     stage.annotate("net", "infra.opr8r/suspended", "true").await;
     let workspace = stage.until("net", "suspended", |status| status.phase == WorkspacePhase::Suspended).await;
     assert!(workspace.status.unwrap().begun_inputs.is_none(), "it failed before anything was applied");

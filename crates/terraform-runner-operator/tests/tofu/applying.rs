@@ -308,7 +308,10 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     let pod = workspace.pod(9);
     let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
     let said = &report.diagnostics[0];
-    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Whether anything is left is not known"));
+    assert_eq!(
+        (report.outcome, said.summary.as_str()),
+        (Outcome::Failed, "It could not be determined whether resources are left")
+    );
     let detail = said.detail.as_deref().unwrap();
     assert!(detail.contains("No state file was found") && !detail.contains('\u{1b}'), "{detail:?}");
 
@@ -337,7 +340,7 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     let expecting = Order { state: EXPECTED, ..pod.order(Action::Apply, &bundle) };
     let (_, report) = pod.play(&expecting, &bundle).await;
     let said = &report.diagnostics[0].summary;
-    assert_eq!((report.outcome, said.as_str()), (Outcome::Failed, "There is no state any more"));
+    assert_eq!((report.outcome, said.as_str()), (Outcome::Failed, "The state is missing"));
     assert!(!fs::exists(&file).unwrap(), "nothing was made anew");
 }
 

@@ -167,8 +167,8 @@ async fn what_a_destroy_leaves_is_named() {
     let pod = workspace.pod(2);
     let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
     let said = &report.diagnostics[0];
-    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Something is left after the destroy"));
-    assert_eq!(said.detail.as_deref(), Some("The state still has terraform_data.a, terraform_data.b."));
+    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Resources are left after the destroy"));
+    assert_eq!(said.detail.as_deref(), Some("The state still contains terraform_data.a, terraform_data.b."));
 }
 
 async fn an_override_of_the_module_does_not_move_the_state(engine: Binary) {

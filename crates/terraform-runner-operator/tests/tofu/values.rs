@@ -82,7 +82,7 @@ async fn an_output_that_no_key_can_be_called_after_is_told() {
     let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     let said: Vec<_> = report.diagnostics.iter().map(|said| (said.severity, said.summary.as_str())).collect();
-    let expected = "The output größe is left out of the Secret: no key can be called so";
+    let expected = "The output größe is not written to the Secret, because its name is not a valid key";
     assert_eq!(said, [(Severity::Warning, expected)]);
     assert_eq!(workspace.outputs().await["size"].text(), "2");
 }

@@ -130,19 +130,19 @@ impl<'a> Scene<'a> {
         if step == GATES {
             let names: Vec<String> = self.gates().map(|gate| gate.target.to_string()).collect();
             return match &self.seen.incomplete_gates {
-                Some(why) => pending(format!("it is not known which objects are still suspended: {why}")),
+                Some(why) => pending(format!("cannot determine which objects are still suspended: {why}")),
                 None if names.is_empty() => StepStatus::Done,
                 None => pending(format!("{} are still suspended", names.join(", "))),
             };
         }
         if let Some((kind, why)) = self.unknown(step).next() {
-            return pending(format!("it is not known which objects of kind {} are left: {why}", kind.kind));
+            return pending(format!("cannot determine which objects of kind {} are left: {why}", kind.kind));
         }
         let left = self.of_step(step);
         match left.as_slice() {
             [] => StepStatus::Done,
-            [only] => pending(format!("{} is still there", only.target)),
-            [first, ..] => pending(format!("{} and {} more are still there", first.target, left.len() - 1)),
+            [only] => pending(format!("{} still exists", only.target)),
+            [first, ..] => pending(format!("{} and {} more still exist", first.target, left.len() - 1)),
         }
     }
 
@@ -152,8 +152,7 @@ impl<'a> Scene<'a> {
         if progress.state != TeardownState::Released || self.kept.is_empty() || !delete {
             return None;
         }
-        let message =
-            format!("{} is taken down; {}.", super::words(self.plan), kept_words(&self.kept, self.kept.len()));
+        let message = format!("{} is torn down; {}.", super::words(self.plan), kept_words(&self.kept, self.kept.len()));
         Some(Note::warning("Kept", message))
     }
 }

@@ -342,7 +342,7 @@ pub(super) fn paused_by(plan: &WavePlan) -> Option<String> {
 
 fn taken_back(wave: &str) -> NotReady {
     let message = format!(
-        "Wave {wave} failed and was taken back to what it was when it was last ready. Correct the plan, or ask for a retry."
+        "Wave {wave} failed, and its manifests were reverted to those with which it was last ready. Correct the plan, or request a retry."
     );
     NotReady { object: format!("wave {wave}"), reason: "RolledBack".to_owned(), message, failed: true }
 }

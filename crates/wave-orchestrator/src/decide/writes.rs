@@ -243,7 +243,7 @@ fn prune(
     let count = seen.look.orphan_count;
     if count > limit {
         let held = format!(
-            "{count} objects are no longer in the plan, which is more than prune.limit ({limit}): none was deleted. Raise the limit if they are to go"
+            "{count} objects are no longer in the plan, which is more than spec.prune.limit ({limit}), so none was deleted. Raise the limit to delete them"
         );
         return (Vec::new(), Some(held));
     }
@@ -257,7 +257,7 @@ pub(super) fn kept_words(kept: &[&OwnedSeen], count: usize) -> String {
     let names: Vec<String> = kept.iter().take(3).map(|orphan| orphan.target.to_string()).collect();
     let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
     format!(
-        "{}{more} would take data along and stay; annotate them with {}=true, or list their kinds in spec.prune.confirmedKinds, if they are to go",
+        "{}{more} were not deleted, because data would be deleted with them; to delete them, annotate them with {}=true, or list their kinds in spec.prune.confirmedKinds",
         names.join(", "),
         crate::api::v1alpha1::CONFIRM_ANNOTATION
     )

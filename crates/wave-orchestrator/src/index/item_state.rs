@@ -1,6 +1,7 @@
 //! What is known of one item: the verdict on an object, without the object.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -156,7 +157,7 @@ impl Known {
     pub(super) fn adjust(&mut self, item: &Item) {
         self.unreachable = item.unknown.as_ref().map(|reason| Unreachable {
             reason: "ApiUnavailable".to_owned(),
-            message: format!("whether the cluster has such a kind cannot be told: {}", reason.trim_end_matches('.')),
+            message: format!("cannot determine whether the cluster serves this kind: {}", reason.trim_end_matches('.')),
         });
         match (&item.scope, &self.standing) {
             // What was known of the item is better than nothing.
@@ -240,7 +241,7 @@ impl Known {
                 return self.gone(item, id);
             }
             let Task::Check(check) = &item.task else { return false };
-            let standing = checked(check, object);
+            let standing = checked(check, id, object);
             let before = self.chosen.insert(id.clone(), standing.clone());
             let summed = self.sum_up();
             return !self.is_unread() && (before.is_none_or(|before| !before.is_like(&standing)) || summed);
@@ -286,7 +287,7 @@ impl Known {
                 // Only the fence is evaluated: whether the status can be trusted at all.
                 self.judge(item, object, now);
                 if !matches!(&self.standing, ItemState::Waiting { reason, .. } if FENCED.contains(&reason.as_str())) {
-                    (self.standing, self.recheck) = (checked(check, object), None);
+                    (self.standing, self.recheck) = (checked(check, &item.subject, object), None);
                 }
             }
         }
@@ -450,16 +451,17 @@ fn is_chosen(selected: &crate::subscription::Selected, id: &ObjectId, object: &V
 }
 
 /// The result of a CEL check on an object; a status that is known to describe an older spec gives no result.
-fn checked(check: &Check, object: &Value) -> ItemState {
+fn checked(check: &Check, subject: &dyn fmt::Display, object: &Value) -> ItemState {
     let waiting = |reason: &str, message: String| ItemState::Waiting { reason: reason.to_owned(), message };
     if object.pointer("/metadata/deletionTimestamp").is_some() {
-        return waiting("Terminating", "It is being deleted.".to_owned());
+        return waiting("Terminating", format!("{subject} is being deleted."));
     }
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     if let (Some(generation), Some(observed)) = (number("/metadata/generation"), number("/status/observedGeneration"))
         && generation != observed
     {
-        let message = format!("It is at generation {generation}, its controller has seen {observed} so far.");
+        let message =
+            format!("{subject} is at generation {generation}, but its controller has observed only {observed}.");
         return waiting("GenerationNotObserved", message);
     }
     if let Some(failed) = &check.failed
@@ -467,13 +469,19 @@ fn checked(check: &Check, object: &Value) -> ItemState {
     {
         return ItemState::Failed {
             reason: "CheckFailed".to_owned(),
-            message: format!("It is so that {}.", failed.text()),
+            message: format!("The health check of {subject} failed: {} is true.", failed.text()),
         };
     }
     match check.ready.holds(object) {
         Ok(true) => ItemState::Ready,
-        Ok(false) => waiting("CheckNotPassed", format!("It is not yet so that {}.", check.ready.text())),
-        Err(why) => waiting("CheckNotPassed", format!("Whether {} cannot be told yet: {why}.", check.ready.text())),
+        Ok(false) => waiting(
+            "CheckNotPassed",
+            format!("The health check of {subject} has not passed: {} is false.", check.ready.text()),
+        ),
+        Err(why) => waiting(
+            "CheckNotPassed",
+            format!("The health check of {subject} cannot be evaluated yet: {}: {why}.", check.ready.text()),
+        ),
     }
 }
 
@@ -487,7 +495,7 @@ fn suspended_by_others(item: &Item, object: &Value) -> ItemState {
     let managers: BTreeSet<&str> = suspending(object).filter_map(|entry| entry["manager"].as_str()).collect();
     let who = if managers.is_empty() { "someone".to_owned() } else { Vec::from_iter(managers).join(", ") };
     let message = format!(
-        "{} is suspended, and not by this plan: spec.suspend is managed by {who}. Remove it where {who} has it from, for example from the manifest in Git.",
+        "{} is suspended, but not by this plan: {who} manages spec.suspend. Remove the field from the source of {who}, for example from the manifest in Git.",
         item.subject
     );
     ItemState::Waiting { reason: "SuspendedByAnother".to_owned(), message }

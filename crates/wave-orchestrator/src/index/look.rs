@@ -282,16 +282,16 @@ fn not_ready(item: &Item, wave_counts: &WaveCounts, number: usize) -> Option<Not
             .unreachable
             .as_ref()
             .map(|unreachable| (unreachable.reason.clone(), format!("{object}: {}.", unreachable.message)))?,
-        (None, ItemState::Unread) => ("NotYetRead".to_owned(), format!("{object} has not been looked at yet.")),
+        (None, ItemState::Unread) => ("NotYetRead".to_owned(), format!("{object} has not been read yet.")),
         (None, ItemState::NotServed) => {
-            let words = "the cluster has no such kind yet; it is taken up as soon as its definition arrives";
+            let words = "the cluster does not serve this kind yet; the object is processed as soon as the CustomResourceDefinition exists";
             ("KindNotServed".to_owned(), format!("{object}: {words}."))
         }
         (None, ItemState::Missing) => match item.task {
             Task::Apply(_) => ("NotApplied".to_owned(), format!("{object} is about to be applied.")),
             _ => ("NotFound".to_owned(), format!("{object} does not exist.")),
         },
-        (None, ItemState::Ready) => ("NotApplied".to_owned(), format!("{object} is about to be brought up to date.")),
+        (None, ItemState::Ready) => ("NotApplied".to_owned(), format!("{object} is about to be updated.")),
     };
     let message = opcore::conditions::shortened(&message, LONGEST_MESSAGE);
     Some(NotReady { object, reason, message, failed: wave_counts.failed.contains(&number) })

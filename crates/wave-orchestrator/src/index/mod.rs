@@ -464,7 +464,7 @@ impl Index {
             None if plan.owned.contains_key(&refusal.object) => "rbac.apply",
             None => return None,
         };
-        Some(format!("The value {value} of the chart grants rights."))
+        Some(format!("Set the value {value} of the chart to grant it."))
     }
 
     /// Recomputes the verdicts that change with time alone.

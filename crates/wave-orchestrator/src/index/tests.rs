@@ -618,8 +618,7 @@ fn a_gate_that_others_keep_closed_is_not_ready_and_says_who_they_are() {
     assert_eq!(desk.counts(0), [1, 0, 0, 0, 0], "although its status says that it is ready");
     let told = &desk.look().waves[0].not_ready[0];
     assert_eq!(told.reason, "SuspendedByAnother");
-    let words =
-        "Kustomization shop/k is suspended, and not by this plan: spec.suspend is managed by kustomize-controller.";
+    let words = "Kustomization shop/k is suspended, but not by this plan: kustomize-controller manages spec.suspend.";
     assert!(told.message.starts_with(words), "{}", told.message);
     object["spec"] = json!({ "suspend": false });
     assert_eq!(desk.see(&object), wakes(&["p"]));

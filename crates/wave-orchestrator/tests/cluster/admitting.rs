@@ -10,7 +10,7 @@ async fn bad_specs_are_refused_at_admission_with_the_cure() {
     let wave = |rest: &str| format!("waves: [{{name: a, members: [{}], {rest}}}]", map("a"));
     let member = |member: &str| format!("waves: [{{name: a, members: [{member}]}}]");
     let cases = [
-        (wave("dependsOn: [{wave: b}]"), "depends on one that is not in spec.waves"),
+        (wave("dependsOn: [{wave: b}]"), "depends on a wave that is not in spec.waves"),
         (wave("dependsOn: [{wave: a}]"), "depends on itself"),
         (format!("waves: [{{name: a, members: [{0}]}}, {{name: a, members: [{0}]}}]", map("a")), "Duplicate value"),
         ("waves: []".to_owned(), "should have at least 1 items"),
@@ -21,15 +21,21 @@ async fn bad_specs_are_refused_at_admission_with_the_cure() {
         (format!("profiles: {{test: {{resync: 9s999ms}}}}\n{}", wave("timeout: 5s")), "resync must be at least 10s"),
         (wave("onFailure: Explode"), "supported values"),
         ("waves: [{name: Core, probes: [{tcp: {host: h, port: 1}}]}]".to_owned(), "should match"),
-        (member("{}"), "a member has either ref or manifests"),
-        (member("{ref: {apiVersion: v1, kind: Pod, name: p}, manifests: {inline: x}}"), "either ref or manifests"),
-        (member("{manifests: {}}"), "either inline or from configMapRef"),
-        (member("{mode: Nudge, manifests: {inline: x}}"), "mode goes with ref"),
-        (member("{mode: Gate, ref: {apiVersion: v1, kind: Pod, name: p}}"), "are for Flux Kustomizations"),
+        (member("{}"), "set exactly one of ref and manifests"),
+        (
+            member("{ref: {apiVersion: v1, kind: Pod, name: p}, manifests: {inline: x}}"),
+            "exactly one of ref and manifests",
+        ),
+        (member("{manifests: {}}"), "exactly one of inline and configMapRef"),
+        (member("{mode: Nudge, manifests: {inline: x}}"), "mode can only be set together with ref"),
+        (member("{mode: Gate, ref: {apiVersion: v1, kind: Pod, name: p}}"), "are only for Flux Kustomizations"),
         (format!("profile: production\nwaves: [{{name: a, members: [{}]}}]", map("a")), "not in spec.profiles"),
-        (wave("probes: [{}]"), "either http or tcp"),
+        (wave("probes: [{}]"), "exactly one of http and tcp"),
         (wave("probes: [{http: {url: \"ftp://x\"}}]"), "should match"),
-        (wave("healthChecks: [{target: {apiVersion: v1, kind: Pod}, ready: \"true\"}]"), "either name or selector"),
+        (
+            wave("healthChecks: [{target: {apiVersion: v1, kind: Pod}, ready: \"true\"}]"),
+            "exactly one of name and selector",
+        ),
         (wave("depndsOn: []"), "unknown field"),
     ];
     for (spec, words) in cases {

@@ -92,7 +92,7 @@ async fn an_endpoint_must_answer_before_its_wave_is_ready() {
     let lacking = stage
         .until("one whose probe fails", |plan| {
             crate::stage::wave(plan, "one")
-                .is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.message.contains("cannot be reached")))
+                .is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.message.contains("cannot connect")))
         })
         .await;
     let one = crate::stage::wave(&lacking, "one").unwrap();
@@ -132,7 +132,7 @@ async fn a_wave_that_fails_is_taken_back_to_what_it_was_when_it_was_last_ready()
     eventually(&secrets, &kept, "kept", |_| true).await;
     stage.plan(&plan("bad")).await;
     let back = stage
-        .until("one that was taken back", |plan| {
+        .until("one whose failed wave was rolled back", |plan| {
             let app = crate::stage::wave(plan, "app");
             app.is_some_and(|app| app.phase == WavePhase::Failed && app.rolled_back)
         })

@@ -100,7 +100,7 @@ async fn a_plan_is_taken_down_in_reverse_order() {
         })
         .await;
     let message = waiting.status.unwrap().teardown.unwrap().step("last").unwrap().message.clone().unwrap();
-    assert!(message.contains("b is still there"), "{message}");
+    assert!(message.contains("b still exists"), "{message}");
     assert!(stage.maps().get("a").await.unwrap().metadata.deletion_timestamp.is_none(), "its turn has not come");
     stage.maps().patch("b", &PatchParams::default(), &Patch::Merge(&hold(json!(null)))).await.unwrap();
     gone(&stage.plans(), &stage.name(), &plan.uid().unwrap()).await;

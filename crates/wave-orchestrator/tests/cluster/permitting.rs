@@ -49,13 +49,19 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
         .plan("waves: [{name: one, members: [{ref: {apiVersion: v1, kind: Secret, namespace: NS, name: key}}]}]")
         .await;
     stage.until("one that lacks a right", lacks("list and watch secrets in rights-")).await;
-    let told = stage.until("one that names the value", lacks("(value rbac.read of the chart) is missing")).await;
+    let told =
+        stage.until("one that names the value", lacks("the value rbac.read of the chart grants this right")).await;
     assert_eq!(words(&told).0, "Forbidden");
     // To take down what it never made it needs no right.
     stage.delete().await;
     let secret = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: Secret, metadata: {name: key}}'}}";
     stage.plan(&format!("waves: [{{name: one, members: [{secret}]}}]")).await;
-    stage.until("one that names the value", lacks("list and watch secrets (value rbac.apply of the chart)")).await;
+    stage
+        .until(
+            "one that names the value",
+            lacks("list and watch secrets; the value rbac.apply of the chart grants this right"),
+        )
+        .await;
 
     // Half of what it needs is granted, which it finds out by itself: what is refused names the rest.
     let roles: Api<ClusterRole> = Api::all(stage.client.clone());
@@ -76,7 +82,7 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
     assert_eq!(wave(&told, "one").unwrap().phase, WavePhase::Running);
     let (reason, message) = words(&told);
     assert_eq!(reason, "Forbidden");
-    for part in ["cannot get resource \"secrets\"", "The value rbac.apply of the chart grants rights."] {
+    for part in ["cannot get resource \"secrets\"", "Set the value rbac.apply of the chart to grant it."] {
         assert!(message.contains(part), "{message}");
     }
     grant(&["get", "create", "patch", "delete"]).await;

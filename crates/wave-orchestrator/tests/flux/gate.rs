@@ -86,8 +86,8 @@ async fn a_kustomization_whose_suspension_is_in_git_is_not_fought_over() -> anyh
     fleet.kustomize(1, PARENT, json!({ "suspend": false })).await?;
     let plans = plan(&fleet.client, &namespace, &gated(&namespace)).await?;
     let words = format!(
-        "Kustomization {namespace}/k1 was left alone: others manage .spec.suspend (managed by {PARENT}). \
-         Remove the fields here, or have their managers let them go."
+        "Kustomization {namespace}/k1 was not changed: other field managers own .spec.suspend ({PARENT}). \
+         Remove the fields from this object, or have their managers release them."
     );
     let says_so = |plan: &wave_orchestrator::api::v1alpha1::WavePlan| {
         let conditions = plan.status.iter().flat_map(|status| &status.conditions);
@@ -117,8 +117,8 @@ async fn a_kustomization_that_is_suspended_in_git_stays_so_and_its_wave_says_by_
 
     signal(&fleet).await?;
     let words = format!(
-        "Kustomization {namespace}/k1 is suspended, and not by this plan: spec.suspend is managed by {PARENT}. \
-         Remove it where {PARENT} has it from, for example from the manifest in Git."
+        "Kustomization {namespace}/k1 is suspended, but not by this plan: {PARENT} manages spec.suspend. \
+         Remove the field from the source of {PARENT}, for example from the manifest in Git."
     );
     let says_so = |plan: &wave_orchestrator::api::v1alpha1::WavePlan| {
         let wave = plan.status.as_ref().and_then(|status| status.wave("apps"));

@@ -165,7 +165,7 @@ impl Generation<'_> {
         let scope = &self.watched.scope;
         self.watched.gate.pass(self.number, || lock(&self.watched.known).begin_anew())?;
         self.shared.metrics.watch_broke(&self.watched.words());
-        tracing::warn!(%scope, "a watch broke and is opened again: {}", crate::error::chain(&error));
+        tracing::warn!(%scope, "a watch broke and is restarted: {}", crate::error::chain(&error));
         self.failures += 1;
         if self.failures >= TELLING {
             self.trouble(Some(&Trouble::of(error)))?;

@@ -257,7 +257,7 @@ fn a_destroy_whose_pod_does_not_start_says_so_and_begins_anew_when_the_spec_is_m
     let mut play = Play::simple().applied();
     play.delete().settle();
     assert_eq!((play.run().number, play.reason().as_str()), (2, "Destroying"));
-    play.seen.pod = PodSeen::Stuck("container terraform does not start: ErrImagePull".to_owned());
+    play.seen.pod = PodSeen::Stuck("container terraform is not starting: ErrImagePull".to_owned());
     play.settle();
     assert_eq!(play.reason(), "PodNotStarting");
     play = edited(play, "engine", json!({ "image": "one/that:is-there" }));
@@ -269,7 +269,7 @@ fn a_destroy_whose_pod_does_not_start_says_so_and_begins_anew_when_the_spec_is_m
 fn force_gives_up_a_destroy_whose_pod_does_not_start_in_time() {
     let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
     play.delete().settle();
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
+    play.seen.pod = PodSeen::Stuck("its pod cannot be scheduled".to_owned());
     play.wait(119).settle();
     assert!(play.workspace.metadata.finalizers.is_some(), "it may start yet");
     assert!(play.decide().next != opcore::Next::OnEvent);
@@ -383,9 +383,9 @@ fn what_is_left_is_told_for_every_kind_of_state() {
         notes.into_iter().find(|note| note.reason == "Retained").unwrap().message
     };
     let told = left(Play::simple().with("backend", s3), |report| report.state = None);
-    assert!(told.contains("what it made") && told.contains("s3") && told.contains("-in-"), "{told}");
+    assert!(told.contains("its resources") && told.contains("s3") && told.contains("-in-"), "{told}");
     let told = left(Play::simple(), |report| report.state.as_mut().unwrap().resources = -1);
-    assert!(told.contains("what it made") && told.contains("-state") && told.contains("-in-"), "{told}");
+    assert!(told.contains("its resources") && told.contains("-state") && told.contains("-in-"), "{told}");
     let told = left(Play::simple(), |report| report.state.as_mut().unwrap().resources = 1);
     assert!(told.contains("one resource as it is"), "{told}");
 }
@@ -478,10 +478,12 @@ fn a_comparison_whose_pod_does_not_start_takes_nothing_away_and_is_told() {
     let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
     play.wait(700).settle();
     assert_eq!(play.run().action, Action::Check);
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
+    play.seen.pod = PodSeen::Stuck("its pod cannot be scheduled".to_owned());
     play.settle();
     assert_eq!(play.phase(), WorkspacePhase::Ready);
-    assert!(play.message().contains("not compared with reality") && play.message().contains("waits for a node"));
+    assert!(
+        play.message().contains("not being compared with the state") && play.message().contains("cannot be scheduled")
+    );
     play.lose_job();
     let notes = play.decide().notes;
     assert_eq!(notes[0].reason, "DriftCheckFailed");

@@ -293,7 +293,7 @@ fn a_plan_waits_for_a_person_who_approves_exactly_that_plan() {
     );
     play.annotate("infra.opr8r/approve", "plan-0").settle();
     assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval, "that was another plan");
-    assert!(play.message().contains("is of plan-0, and not of this plan"), "{}", play.message());
+    assert!(play.message().contains("is for plan plan-0, not for this one"), "{}", play.message());
     play.annotate("infra.opr8r/approve", "plan-1").settle();
     assert_eq!((play.run().action, play.run().plan.as_deref()), (Action::Apply, Some("plan-1")));
     play.ends(Outcome::Applied, |_| {}).settle();
@@ -566,7 +566,7 @@ fn a_deletion_waits_for_the_run_that_is_under_way() {
     let mut play = Play::simple();
     play.settle();
     assert!(play.delete().settle().is_empty());
-    assert!(play.message().contains("is still under way"), "{}", play.message());
+    assert!(play.message().contains("is still in progress"), "{}", play.message());
     play.ends(Outcome::Applied, |_| {}).settle();
     assert_eq!(play.run().action, Action::Destroy);
 }

@@ -110,7 +110,7 @@ fn a_job_that_is_refused_ends_its_run_and_is_tried_again_later() {
 fn a_run_whose_pod_does_not_start_is_told_and_given_up_when_the_spec_is_mended() {
     let mut play = Play::simple();
     play.settle();
-    play.seen.pod = PodSeen::Stuck("container terraform does not start: ErrImagePull".to_owned());
+    play.seen.pod = PodSeen::Stuck("container terraform is not starting: ErrImagePull".to_owned());
     play.settle();
     assert!(play.message().contains("ErrImagePull"), "{}", play.message());
     assert_eq!((play.reason().as_str(), play.seen.jobs.len()), ("PodNotStarting", 1), "it may start yet");
@@ -139,7 +139,7 @@ fn a_run_whose_pod_has_started_goes_on_although_the_spec_changes() {
 fn a_workspace_whose_first_pod_never_started_goes_when_it_is_deleted() {
     let mut play = Play::simple();
     play.settle();
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
+    play.seen.pod = PodSeen::Stuck("its pod cannot be scheduled".to_owned());
     play.delete();
     assert!(goes(&mut play), "{}", play.message());
 }

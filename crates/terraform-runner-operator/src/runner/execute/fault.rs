@@ -85,7 +85,7 @@ impl Execution {
 
 /// The message for a provisioner whose shell is missing, with the remedy first.
 fn with_shell_explained(detail: &str) -> Option<String> {
-    let remedy = "The image has no shell. Name a program that it has in `interpreter`, or an image with a shell in \
+    let remedy = "The image has no shell. Set `interpreter` to a program that the image contains, or use an image with a shell in \
                 spec.engine.image.";
     detail.contains(NO_SHELL).then(|| format!("{remedy} {detail}"))
 }

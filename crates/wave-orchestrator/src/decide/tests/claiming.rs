@@ -43,13 +43,13 @@ fn an_endpoint_is_asked_once_everything_else_is_ready_and_no_longer_than_its_wav
     let mut play = Play::of(PROBED);
     play.settle();
     let seen = |lack: Option<&str>| vec![vec![ProbeSeen { address: "h:1".to_owned(), lack: lack.map(str::to_owned) }]];
-    play.seen.probes = seen(Some("It has not been asked yet"));
+    play.seen.probes = seen(Some("not probed yet"));
     assert_eq!(claimed(&mut play), 0, "a member is not ready");
     assert_eq!(play.plan.status.as_ref().unwrap().waves[0].not_ready.len(), 1, "nor is it told");
     // Mere progress is written at intervals.
     play.ready("one").pass(10);
     assert_eq!(claimed(&mut play), 1);
-    assert_eq!(play.plan.status.as_ref().unwrap().waves[0].not_ready[0].message, "h:1: It has not been asked yet.");
+    assert_eq!(play.plan.status.as_ref().unwrap().waves[0].not_ready[0].message, "h:1: not probed yet.");
     play.unready("one");
     assert_eq!(claimed(&mut play), 0);
     play.ready("one").seen.probes = seen(None);

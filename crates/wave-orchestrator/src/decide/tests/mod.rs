@@ -120,7 +120,7 @@ impl Play {
     fn refuse(&mut self) {
         let before = self.plan.status.clone().unwrap_or_default().conditions;
         let mut status = decide(&self.plan, &self.seen, self.now).status;
-        let summary = opcore::conditions::Summary::stalled("OwnedByAnother", "ConfigMap a was left alone.");
+        let summary = opcore::conditions::Summary::stalled("OwnedByAnother", "ConfigMap a was not changed.");
         summary.write(&mut status, self.plan.metadata.generation, self.now);
         for condition in &mut status.conditions {
             let was = opcore::conditions::find(&before, &condition.type_);
@@ -413,11 +413,7 @@ fn on_failure_rollback_takes_the_wave_back_once_and_blocks_what_depends_on_it() 
     fleet.ready("infrastructure-core");
     assert_eq!(fleet.phase("infrastructure-core"), WavePhase::Failed, "what was asked for is not there");
     assert_eq!(fleet.phase("infrastructure-operators"), WavePhase::Blocked);
-    assert!(
-        fleet.summary().2.contains("was taken back to what it was when it was last ready"),
-        "{:?}",
-        fleet.summary()
-    );
+    assert!(fleet.summary().2.contains("were reverted to those with which it was last ready"), "{:?}", fleet.summary());
     fleet.annotate(RETRY_ANNOTATION, "infrastructure-core@1");
     let decision = decide(&fleet.plan, &fleet.seen, fleet.now);
     assert!(!decision.status.wave("infrastructure-core").unwrap().rolled_back);
@@ -512,7 +508,7 @@ fn a_wave_to_skip_that_does_not_exist_is_answered_once() {
     fleet.pass(60).settle();
     fleet.annotate(RETRY_ANNOTATION, "*@1").settle();
     let told: Vec<_> = fleet.notes.iter().filter(|note| note.starts_with("UnknownWave")).collect();
-    assert_eq!(told, ["UnknownWave: An annotation names servces, which is no wave of this plan."]);
+    assert_eq!(told, ["UnknownWave: An annotation names servces, which is not a wave of this plan."]);
     fleet.annotate(SKIP_ANNOTATION, "services, databses").settle();
     assert!(fleet.notes.iter().any(|note| note.contains("names databses")), "{:?}", fleet.notes);
     assert_eq!(fleet.phase("services"), WavePhase::Skipped);
@@ -694,11 +690,14 @@ fn what_stays_anyway_does_not_count_towards_the_limit_of_a_prune() {
     assert_eq!(writes.len(), 1, "{writes:?}");
     assert!(writes[0].contains("ConfigMap old"), "{writes:?}");
     let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
-    assert!(held.starts_with("Namespace shop and 8 more would take data along and stay"), "{held}");
+    assert!(
+        held.starts_with("Namespace shop and 8 more were not deleted, because data would be deleted with them"),
+        "{held}"
+    );
     fleet.seen.look.orphan_count = 2;
     assert_eq!(fleet.settle().writes.iter().count(), 0);
     let held = fleet.plan.status.as_ref().unwrap().prune_held.clone().unwrap();
-    assert!(held.starts_with("2 objects are no longer in the plan, which is more than prune.limit (1)"), "{held}");
+    assert!(held.starts_with("2 objects are no longer in the plan, which is more than spec.prune.limit (1)"), "{held}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn lose(play: &mut Play, wave: &str) {
     look.not_ready = vec![NotReady {
         object: "Thing".to_owned(),
         reason: "ApiUnavailable".to_owned(),
-        message: "Thing: its API does not answer.".to_owned(),
+        message: "Thing: its API does not respond.".to_owned(),
         failed: false,
     }];
     play.seen.look.complete = false;
@@ -32,7 +32,7 @@ fn a_wave_whose_member_cannot_be_looked_at_runs_out_of_time_and_the_others_go_on
     assert_eq!(fleet.phase("infrastructure-monitoring"), WavePhase::TimedOut);
     let (_, reason, message) = fleet.summary();
     assert_eq!(reason, "WaveTimedOut");
-    assert!(message.contains("Thing: its API does not answer."), "{message}");
+    assert!(message.contains("Thing: its API does not respond."), "{message}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn three() -> Play {
         .into();
     play.seen.look.complete = false;
     let thing = GroupKind { group: "example.io".to_owned(), kind: "Thing".to_owned() };
-    play.seen.incomplete.insert(thing, "the API of Thing does not answer: service unavailable".to_owned());
+    play.seen.incomplete.insert(thing, "the API of Thing does not respond: service unavailable".to_owned());
     play.plan.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
     play
 }
@@ -92,7 +92,7 @@ fn a_kind_that_is_not_known_holds_up_the_waves_that_applied_it_and_those_before_
     assert_eq!(phases["two"], StepPhase::Running, "there may be Things of it");
     assert_eq!(phases["one"], StepPhase::Waiting, "it comes after the second");
     let (_, _, message) = play.summary();
-    let why = "two: it is not known which objects of kind Thing are left: the API of Thing does not answer";
+    let why = "two: cannot determine which objects of kind Thing are left: the API of Thing does not respond";
     assert!(message.contains(why), "{message}");
     let left: Vec<&str> = play.seen.look.owned.iter().map(|object| object.wave.as_str()).collect();
     assert_eq!(left, ["one"], "what is known of the second is deleted already");
@@ -142,10 +142,10 @@ fn within_a_wave_nothing_goes_before_what_was_applied_after_it_and_is_not_known(
 fn what_is_held_suspended_and_not_known_is_released_first() {
     let mut play = three();
     play.seen.incomplete.clear();
-    play.seen.incomplete_gates = Some("the API of Kustomization does not answer: service unavailable".to_owned());
+    play.seen.incomplete_gates = Some("the API of Kustomization does not respond: service unavailable".to_owned());
     let phases = take_down(&mut play);
     assert_eq!((phases["Gates"], phases["three"]), (StepPhase::Running, StepPhase::Waiting));
-    assert!(play.summary().2.contains("it is not known which objects are still suspended"));
+    assert!(play.summary().2.contains("cannot determine which objects are still suspended"));
 }
 
 #[test]
@@ -193,8 +193,12 @@ fn a_teardown_that_waits_for_what_is_not_known_goes_on_when_it_is_forced() {
 #[test]
 fn a_missing_right_is_named_with_the_value_that_grants_it() {
     let mut fleet = Play::fleet();
-    fleet.seen.denied = vec!["list and watch secrets in shop (value rbac.read of the chart)".to_owned()];
+    fleet.seen.denied =
+        vec!["list and watch secrets in shop; the value rbac.read of the chart grants this right".to_owned()];
     let (_, reason, message) = fleet.summary();
     assert_eq!(reason, "Forbidden");
-    assert_eq!(message, "The right to list and watch secrets in shop (value rbac.read of the chart) is missing.");
+    assert_eq!(
+        message,
+        "The operator is not allowed to list and watch secrets in shop; the value rbac.read of the chart grants this right."
+    );
 }

@@ -16,7 +16,7 @@ fn an_object_in_two_waves_is_refused_in_the_second_however_it_is_written() {
     for (kind, other, words) in [("ConfigMap", shop, "ConfigMap shop/a"), ("Namespace", "", "Namespace a")] {
         let desk = Desk::with(&format!("[{}, {}]", applying("one", kind, shop), applying("two", kind, other)));
         let problems: Vec<_> = desk.look().waves.into_iter().map(|wave| wave.problem).collect();
-        assert_eq!(problems, [None, Some(format!("{words} is in wave one, too; remove it from one place"))]);
+        assert_eq!(problems, [None, Some(format!("{words} is also in wave one; remove it from one place"))]);
     }
     let apart = Desk::with(&format!(
         "[{}, {}]",
@@ -32,7 +32,7 @@ fn an_object_that_is_twice_in_a_wave_is_refused() {
     let desk = Desk::with(&format!(
         "[{{ name: one, members: [{{ manifests: {{ namespace: shop, inline: '{{ apiVersion: v1, kind: List, items: [{map}, {map}] }}' }} }}] }}]"
     ));
-    let words = "ConfigMap shop/a is twice here; remove it from one place";
+    let words = "ConfigMap shop/a is twice in this wave; remove it from one place";
     assert_eq!(desk.look().waves[0].problem.as_deref(), Some(words));
 }
 
@@ -67,13 +67,13 @@ fn a_write_that_is_forbidden_names_the_value_that_grants_the_right() {
     ] {
         let reason = RefusalReason::Forbidden;
         let refusal = Refusal { object: object.clone(), reason, message: "It is forbidden.".to_owned() };
-        let words = value.map(|value| format!("The value {value} of the chart grants rights."));
+        let words = value.map(|value| format!("Set the value {value} of the chart to grant it."));
         assert_eq!(desk.index.remedy(&"p".into(), &refusal), words, "{object}");
         desk.index.refused(&"p".into(), &refusal);
     }
     assert_eq!(
         desk.look().waves[0].not_ready[0].message,
-        "It is forbidden. The value rbac.apply of the chart grants rights."
+        "It is forbidden. Set the value rbac.apply of the chart to grant it."
     );
 }
 
@@ -86,12 +86,12 @@ fn a_watch_that_is_forbidden_names_the_value_that_grants_all_that_is_done_with_i
         let subscription = desk.subscription("p", &format!("[{{ name: flux, members: [{{ {reference}{mode} }}] }}]"));
         let rights: Vec<_> = subscription.scopes.iter().map(|scope| subscription.right_to_watch(scope)).collect();
         let right = "list and watch kustomizations.kustomize.toolkit.fluxcd.io in shop";
-        assert_eq!(rights, [format!("{right} (value {value} of the chart)")]);
+        assert_eq!(rights, [format!("{right}; the value {value} of the chart grants this right")]);
     }
     let subscription = desk.subscription("p", PLAN);
     let rights: Vec<_> = subscription.scopes.iter().map(|scope| subscription.right_to_watch(scope)).collect();
-    let read = "list and watch widgets.example.io in shop (value rbac.read of the chart)";
-    assert_eq!(rights, ["list and watch configmaps (value rbac.apply of the chart)", read]);
+    let read = "list and watch widgets.example.io in shop; the value rbac.read of the chart grants this right";
+    assert_eq!(rights, ["list and watch configmaps; the value rbac.apply of the chart grants this right", read]);
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn a_kind_of_which_nobody_can_tell_whether_it_is_served_is_neither_missing_nor_g
     desk.subscribe("p", PLAN);
     let look = desk.look();
     assert_eq!((look.waves[1].unread, look.waves[1].unreachable), (1, 1));
-    let words = "Widget shop/w: whether the cluster has such a kind cannot be told: service unavailable.";
+    let words = "Widget shop/w: cannot determine whether the cluster serves this kind: service unavailable.";
     assert_eq!(look.waves[1].not_ready[0].message, words);
     // The API answers, and then no more: what was known then still counts.
     let unknown = desk.served.insert(kind.clone(), served.unwrap()).unwrap();
