@@ -12,16 +12,50 @@ use lifecycle_operator::render::{Config, Images, Platform, Settings, server};
 use opcore::Write;
 use serde_json::{Value, json};
 
-/// The manifests of which the objects are recorded in golden files.
-fn samples() -> Vec<(String, SpireServer)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/server/samples");
+mod agents;
+
+/// The manifests of an operand of which the objects are recorded in golden files: their names, and what they say.
+fn manifests(operand: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render").join(operand).join("samples");
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    let read = |file: PathBuf| {
-        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-        (name, serde_yaml::from_str(&fs::read_to_string(file).unwrap()).unwrap())
-    };
+    let read =
+        |file: PathBuf| (file.file_stem().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(file).unwrap());
     files.into_iter().map(read).collect()
+}
+
+fn samples() -> Vec<(String, SpireServer)> {
+    let read = |(name, text): (String, String)| (name, serde_yaml::from_str(&text).unwrap());
+    manifests("server").into_iter().map(read).collect()
+}
+
+fn settings() -> Settings {
+    let image = || "example.org/image:v1".to_owned();
+    let images = Images {
+        server: image(),
+        controller_manager: image(),
+        agent: image(),
+        csi_driver: image(),
+        csi_registrar: image(),
+        oidc: image(),
+        volume: image(),
+    };
+    Settings {
+        namespace: "spire".to_owned(),
+        images,
+        pull_policy: "Never".to_owned(),
+        pull_secrets: Vec::new(),
+        class_name: "tests".to_owned(),
+    }
+}
+
+fn config() -> Config {
+    Config {
+        trust_domain: "example.org".to_owned(),
+        cluster_name: "a.cluster".to_owned(),
+        bundle_config_map: "spire-bundle".to_owned(),
+        jwt_issuer: "https://oidc-discovery.example.org".to_owned(),
+    }
 }
 
 /// What a server's pod has: its configuration, arguments and variables.
@@ -33,30 +67,7 @@ struct Pod {
 
 impl Pod {
     fn of(server: &SpireServer) -> Self {
-        let image = || "example.org/image:v1".to_owned();
-        let images = Images {
-            server: image(),
-            controller_manager: image(),
-            agent: image(),
-            csi_driver: image(),
-            csi_registrar: image(),
-            oidc: image(),
-            volume: image(),
-        };
-        let settings = Settings {
-            namespace: "spire".to_owned(),
-            images,
-            pull_policy: "Never".to_owned(),
-            pull_secrets: Vec::new(),
-            class_name: "tests".to_owned(),
-        };
-        let config = Config {
-            trust_domain: "example.org".to_owned(),
-            cluster_name: "a.cluster".to_owned(),
-            bundle_config_map: "spire-bundle".to_owned(),
-            jwt_issuer: "https://oidc-discovery.example.org".to_owned(),
-        };
-        let objects = server::objects(server, &config, &settings, &Platform::default(), true).unwrap();
+        let objects = server::objects(server, &config(), &settings(), &Platform::default(), true).unwrap();
         let applied = |kind: &str| {
             let found = objects.iter().find_map(|write| match write {
                 Write::Apply(apply)
