@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, LogParams, Patch, Patch
 use kube::discovery::verbs;
 use kube::{Api, Discovery, Resource, ResourceExt};
 use lifecycle_operator::api::v1alpha1::{
-    Backup, PLUGIN_NAME, SINGLETON, ZeroTrustWorkloadIdentityManager,
+    Backup, PLUGIN_NAME, SINGLETON, SpireServer, ZeroTrustWorkloadIdentityManager,
 };
 use lifecycle_operator::render::COMPONENT_LABEL;
 use lifecycle_operator::volume::manifest::Manifest;
@@ -248,6 +248,16 @@ pub async fn delete(stage: &Stage) -> anyhow::Result<()> {
     let parent = parents.get(SINGLETON).await?;
     parents.delete(SINGLETON, &DeleteParams::background()).await?;
     gone(&parents, SINGLETON, parent.uid().as_deref(), STACK_PATIENCE).await
+}
+
+/// Deletes the server alone, and writes another one in its place, which has its volume.
+pub async fn recreate_server(stage: &Stage, spec: Value) -> anyhow::Result<()> {
+    let servers = all::<SpireServer>(stage);
+    let old = servers.get(SINGLETON).await?;
+    servers.delete(SINGLETON, &DeleteParams::background()).await?;
+    gone(&servers, SINGLETON, old.uid().as_deref(), STACK_PATIENCE).await?;
+    write::<SpireServer>(stage, spec).await?;
+    Ok(())
 }
 
 /// Asks the first pod of a component for JSON, by the name of a host.
