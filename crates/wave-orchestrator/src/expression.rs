@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_told_from_false() {
+    fn what_is_not_there_yet_is_distinguished_from_false() {
         assert!(holds("status.phase == 'Ready'", &json!({})).unwrap_err().contains("phase"));
         assert!(holds("1 + 1", &json!({})).is_err());
     }
