@@ -77,7 +77,7 @@ impl Wants for SpireServer {
             })
         });
         let mut warnings = render::server::warnings(self);
-        warnings.extend(render::server::missing_kinds(&observed.platform));
+        warnings.extend(render::server::prerequisites(self, &decider.settings, observed.platform));
         Ok(Wanted { objects, summary, warnings, over: plan.over, notes: plan.notes, stopped: false })
     }
 }

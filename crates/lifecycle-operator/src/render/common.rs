@@ -319,7 +319,8 @@ pub(crate) fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount { read_only: Some(true), ..mount(name, path) }
 }
 
-/// Arguments of a program.
+/// Arguments of a program, as a container has them.
+#[allow(clippy::unnecessary_wraps, reason = "a container may have none")]
 pub(crate) fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Vec<String>> {
     Some(words.into_iter().map(str::to_owned).collect())
 }

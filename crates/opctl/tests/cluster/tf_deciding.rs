@@ -98,8 +98,8 @@ async fn who_may_not_approve_is_told_which_right_that_takes() {
     });
     let line = format!("tf approve network --wait=false -n {}", infra.namespace);
     let words = format!(
-        "jane may not approve plans of TerraformWorkspace network, which takes the verb approve on terraformworkspaces of \
-         infra.opr8r in namespace {}: ask for a role that allows it, or choose another user with --context.",
+        "jane is not allowed to approve plans of TerraformWorkspace network; this requires the verb approve on \
+         terraformworkspaces.infra.opr8r in namespace {}: ask for a role that allows it, or choose another user with --context.",
         infra.namespace
     );
     // The API server takes a moment to know the right and the policy.

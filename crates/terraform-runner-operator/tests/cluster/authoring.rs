@@ -162,7 +162,7 @@ async fn who_names_a_secret_must_be_allowed_to_read_it() {
     for fields in &named {
         let words = refused(&author, "new", spec(fields)).await;
         assert!(
-            words.contains("author may not read those of namespace") && words.contains("authors.secrets"),
+            words.contains("author is not allowed to get secrets in namespace") && words.contains("authors.secrets"),
             "{words}"
         );
     }
@@ -234,12 +234,11 @@ async fn approving_takes_a_right_of_its_own() {
         api.patch("net", &PatchParams::default(), &Patch::Merge(&change)).await
     };
     let words = annotate(&author, approves("plan-1")).await.unwrap_err().to_string();
-    let right =
-        "author may not approve plans of TerraformWorkspace net, which takes the verb approve on terraformworkspaces";
+    let right = "author is not allowed to approve plans of TerraformWorkspace net; this requires the verb approve";
     assert!(words.contains(right), "{words}");
     for level in ["Auto", "AutoUnlessDestroy"] {
         let words = annotate(&author, json!({ "spec": { "approval": level } })).await.unwrap_err().to_string();
-        assert!(words.contains("spec.approval: author may not have plans"), "{words}");
+        assert!(words.contains("spec.approval: author is not allowed to reduce"), "{words}");
     }
     // Nor can one who is approved already be written anew.
     let mut born = spec(&json!({ "approval": "Manual" }));

@@ -23,7 +23,7 @@ async fn every_panel_and_every_alert_asks_for_something_that_there_is() {
         "objects: Not ready now",
         "objects: Other conditions that are not true",
         "objects: Stalled now",
-        "objects: Time that plans will still take",
+        "objects: Estimated remaining time",
     ];
     assert_eq!(panels, expected);
     assert!(!alerts.is_empty(), "nothing is so bad yet");
