@@ -119,7 +119,8 @@ async fn node(client: &Client) {
 
 async fn work(client: Client, world: Arc<Mutex<World>>) {
     let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).touched_objects();
-    let claims = watcher(Api::<PersistentVolumeClaim>::all(client.clone()), watcher::Config::default()).touched_objects();
+    let claims =
+        watcher(Api::<PersistentVolumeClaim>::all(client.clone()), watcher::Config::default()).touched_objects();
     let (mut pods, mut claims) = (std::pin::pin!(pods), std::pin::pin!(claims));
     loop {
         tokio::select! {
@@ -198,13 +199,17 @@ async fn play(client: &Client, world: &Arc<Mutex<World>>, pod: &Pod, all: &[Pod]
         return;
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    if pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_none() || matches!(phase, Some("Succeeded" | "Failed")) {
+    if pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_none()
+        || matches!(phase, Some("Succeeded" | "Failed"))
+    {
         return;
     }
     if component(pod) == render::volume::COMPONENT {
         let report = volume(world, pod);
         let failed = report.result.exit_code() != 0;
-        let _ = patch(&pods, &name, if failed { "Failed" } else { "Succeeded" }, &containers(pod, Some((&report, failed)))).await;
+        let _ =
+            patch(&pods, &name, if failed { "Failed" } else { "Succeeded" }, &containers(pod, Some((&report, failed))))
+                .await;
         return;
     }
     let is_server = component(pod) == render::server::COMPONENT;
@@ -252,10 +257,12 @@ fn containers(pod: &Pod, ended: Option<(&Report, bool)>) -> Value {
         }}),
     };
     let all = pod.spec.iter().flat_map(|spec| &spec.containers);
-    all.map(|container| json!({
-        "name": container.name, "image": container.image, "imageID": "", "restartCount": 0,
-        "ready": ended.is_none(), "started": ended.is_none(), "state": state,
-    }))
+    all.map(|container| {
+        json!({
+            "name": container.name, "image": container.image, "imageID": "", "restartCount": 0,
+            "ready": ended.is_none(), "started": ended.is_none(), "state": state,
+        })
+    })
     .collect()
 }
 

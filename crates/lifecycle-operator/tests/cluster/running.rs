@@ -1,8 +1,6 @@
 //! A stack comes up in order, and stays.
 
-use lifecycle_operator::api::v1alpha1::{
-    SpireServer, ZeroTrustWorkloadIdentityManager as Ztwim,
-};
+use lifecycle_operator::api::v1alpha1::{SpireServer, ZeroTrustWorkloadIdentityManager as Ztwim};
 use lifecycle_operator::render;
 
 use crate::stage::Scene;
@@ -27,7 +25,8 @@ async fn a_stack_comes_up_in_order_from_a_trust_domain_alone() {
     let reference = &server.metadata.owner_references.unwrap()[0];
     assert_eq!(Some(&reference.uid), parent.metadata.uid.as_ref());
     assert_eq!((reference.controller, reference.block_owner_deletion), (Some(true), Some(true)));
-    let kinds: Vec<_> = parent.status.unwrap().operands.into_iter().map(|operand| (operand.kind.as_str(), operand.ready)).collect();
+    let kinds: Vec<_> =
+        parent.status.unwrap().operands.into_iter().map(|operand| (operand.kind.as_str(), operand.ready)).collect();
     assert_eq!(kinds.len(), 4);
     assert!(kinds.iter().all(|(_, ready)| ready == "true"), "{kinds:?}");
     operator.stop().await;

@@ -112,7 +112,8 @@ impl Scene {
     pub async fn new() -> Self {
         let turn = TURN.lock().await;
         opcore::client::install_crypto_provider();
-        let sandbox = SANDBOX.get_or_init(|| async { Sandbox::start(Options::default()).await.expect("a control plane") }).await;
+        let sandbox =
+            SANDBOX.get_or_init(|| async { Sandbox::start(Options::default()).await.expect("a control plane") }).await;
         let client = sandbox.client().await.unwrap();
         for definition in [
             ZeroTrustWorkloadIdentityManager::crd(),
@@ -202,7 +203,13 @@ impl Scene {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
-        self.all::<K>().patch("cluster", &PatchParams { field_manager: Some("kubectl-patch".to_owned()), ..PatchParams::default() }, &Patch::Merge(&patch)).await
+        self.all::<K>()
+            .patch(
+                "cluster",
+                &PatchParams { field_manager: Some("kubectl-patch".to_owned()), ..PatchParams::default() },
+                &Patch::Merge(&patch),
+            )
+            .await
     }
 
     /// Deletes the one object of a kind.
@@ -216,7 +223,9 @@ impl Scene {
 
     /// A stack that is ready, of this trust domain.
     pub async fn stack(&self, trust_domain: &str) -> ZeroTrustWorkloadIdentityManager {
-        self.write::<ZeroTrustWorkloadIdentityManager>(json!({ "trustDomain": trust_domain, "clusterName": "test" })).await.unwrap();
+        self.write::<ZeroTrustWorkloadIdentityManager>(json!({ "trustDomain": trust_domain, "clusterName": "test" }))
+            .await
+            .unwrap();
         self.ready::<ZeroTrustWorkloadIdentityManager>().await
     }
 
@@ -259,7 +268,8 @@ impl Scene {
 }
 
 /// The kind of the controller manager, without its schema.
-fn cluster_spiffe_ids() -> k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition {
+fn cluster_spiffe_ids() -> k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition
+{
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
