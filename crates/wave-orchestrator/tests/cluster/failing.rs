@@ -55,6 +55,23 @@ async fn a_late_wave_blocks_its_descendants_only_and_late_readiness_resumes() {
 }
 
 #[tokio::test]
+async fn timeouts_that_add_up_to_centuries_hold_up_nothing() {
+    let stage = Stage::new("centuries").await;
+    stage
+        .plan(&format!(
+            "profile: patient
+profiles: {{patient: {{timeoutScale: 1000}}}}
+waves: [{{name: first, timeout: 999999h, members: [{}]}}, \
+        {{name: second, timeout: 999999h999999m, dependsOn: [{{wave: first}}], members: [{}]}}]",
+            map("a"),
+            map("b")
+        ))
+        .await;
+    stage.ready().await;
+    assert_eq!(stage.applied().await, ["a", "b"]);
+}
+
+#[tokio::test]
 async fn a_failed_job_fails_its_wave_at_once_and_a_retry_recreates_it() {
     let stage = Stage::new("job").await;
     // Without a node no pod of it ever runs, and its time is up after a second.
