@@ -1,6 +1,5 @@
 //! The lifecycle-operator: its chart, and what its scenarios share. There is one stack in a cluster, in one namespace.
 
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -11,13 +10,16 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, LogParams, Patch, Patch
 use kube::discovery::verbs;
 use kube::{Api, Discovery, Resource, ResourceExt};
 use lifecycle_operator::api::v1alpha1::{
-    PLUGIN_NAME, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
-    ZeroTrustWorkloadIdentityManager,
+    Backup, PLUGIN_NAME, SINGLETON, SpireServer, ZeroTrustWorkloadIdentityManager,
 };
+use lifecycle_operator::render::COMPONENT_LABEL;
+use lifecycle_operator::volume::manifest::Manifest;
 use opcore::conditions::{self, Condition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::wait::{PATIENCE, gone, until, yaml};
 use crate::{Release, Stage};
@@ -246,4 +248,80 @@ pub async fn delete(stage: &Stage) -> anyhow::Result<()> {
     let parent = parents.get(SINGLETON).await?;
     parents.delete(SINGLETON, &DeleteParams::background()).await?;
     gone(&parents, SINGLETON, parent.uid().as_deref(), STACK_PATIENCE).await
+}
+
+/// Deletes the server alone, and writes another one in its place, which has its volume.
+pub async fn recreate_server(stage: &Stage, spec: Value) -> anyhow::Result<()> {
+    let servers = all::<SpireServer>(stage);
+    let old = servers.get(SINGLETON).await?;
+    servers.delete(SINGLETON, &DeleteParams::background()).await?;
+    gone(&servers, SINGLETON, old.uid().as_deref(), STACK_PATIENCE).await?;
+    write::<SpireServer>(stage, spec).await?;
+    Ok(())
+}
+
+/// Asks the first pod of a component for JSON, by the name of a host.
+pub async fn get(stage: &Stage, component: &str, port: u16, host: &str, path: &str) -> anyhow::Result<Value> {
+    let pods = api::<Pod>(stage);
+    let labels = ListParams::default().labels(&format!("{COMPONENT_LABEL}={component}"));
+    let pod = pods.list(&labels).await?.items.into_iter().next().context("there is no such pod")?.name_any();
+    let body = fetch(&pods, &pod, port, host, path).await?;
+    serde_json::from_slice(&body).with_context(|| format!("{path} is {}", String::from_utf8_lossy(&body)))
+}
+
+/// Asks a web server in a pod, through the API server: that works wherever the pod is.
+async fn fetch(pods: &Api<Pod>, pod: &str, port: u16, host: &str, path: &str) -> anyhow::Result<Vec<u8>> {
+    let mut forwarder = pods.portforward(pod, &[port]).await?;
+    let mut stream = forwarder.take_stream(port).context("a port that was asked for is forwarded")?;
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    read.with_context(|| format!("{pod} does not answer {path}"))??;
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").context("there is no answer")?;
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    ensure!(head.lines().next().is_some_and(|line| line.contains(" 200 ")), "{path}: {head}");
+    Ok(answer.split_off(end + 4))
+}
+
+/// Reads a backup as anybody could who has its volume, and compares all of it with its checksums. Returns its files.
+pub async fn checked_backup(stage: &Stage, backup: &Backup) -> anyhow::Result<Vec<String>> {
+    stage.load_component("sandbox.opcore.dev/echo:v1", "echo").await?;
+    let reader = |name: &str, port: u16, dir: &str| {
+        json!({
+            "name": name,
+            "image": "sandbox.opcore.dev/echo:v1",
+            "args": [format!("-listen=:{port}"), format!("-files=/backups/{}{dir}", backup.name)],
+            "volumeMounts": [{ "name": "backups", "mountPath": "/backups", "readOnly": true }],
+        })
+    };
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": { "name": "reader" },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            // As the server, whose files these are.
+            "securityContext": { "runAsUser": 1000 },
+            "containers": [reader("manifest", 8080, ""), reader("data", 8081, "/data")],
+            "volumes": [{ "name": "backups", "persistentVolumeClaim": { "claimName": backup.claim } }],
+        },
+    }))?;
+    let pods = api::<Pod>(stage);
+    pods.create(&PostParams::default(), &pod).await?;
+    until(&pods, "reader", "running", PATIENCE, |pod| phase(pod) == "Running").await?;
+    let read = async |port: u16, file: &str| fetch(&pods, "reader", port, "reader", &format!("/files/{file}")).await;
+
+    let manifest = read(8080, "manifest.json").await?;
+    ensure!(sum(&manifest) == backup.manifest_sha256, "the list of files is not the one that the server told of");
+    let checked = String::from_utf8(read(8080, "manifest.json.sha256").await?)?;
+    ensure!(checked.starts_with(&backup.manifest_sha256), "`sha256sum -c` would not accept {checked}");
+    let manifest: Manifest = serde_json::from_slice(&manifest)?;
+    for held in &manifest.files {
+        ensure!(sum(&read(8081, &held.path).await?) == held.sha256, "{} is damaged", held.path);
+    }
+    pods.delete("reader", &DeleteParams::default()).await?;
+    Ok(manifest.files.into_iter().map(|held| held.path).collect())
+}
+
+fn sum(content: &[u8]) -> String {
+    Sha256::digest(content).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }

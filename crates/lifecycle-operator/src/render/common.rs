@@ -139,6 +139,8 @@ impl Part<'_> {
             image: Some(image.to_owned()),
             image_pull_policy: Some(self.settings.pull_policy.clone()),
             security_context: Some(restricted()),
+            // What a program says last when it fails is in its pod's status, and from there in the operand's.
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
             ..Container::default()
         }
     }

@@ -1,28 +1,25 @@
 //! A stack is deleted: nothing goes that something else still needs, and nothing is lost.
 
-use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::pin::pin;
 
 use anyhow::{Context, ensure};
-use e2e::identity::{
-    NAMESPACE, STACK_PATIENCE, VOLUME, all, api, install, orphans, phase, stack, workload, written_in_backup,
-};
+use e2e::identity::{STACK_PATIENCE, all, api, checked_backup, install, orphans, phase, stack, workload};
 use e2e::{PATIENCE, Stage, gone, holds, scenario, until, yaml};
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{DeleteParams, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
 use lifecycle_operator::api::v1alpha1::{
-    Backup, PLUGIN_NAME, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
-    ZeroTrustWorkloadIdentityManager,
+    BACKUP_CLAIM, Backup, OperandStatus, PLUGIN_NAME, SINGLETON, SpiffeCSIDriver, SpireAgent,
+    SpireOIDCDiscoveryProvider, SpireServer, ZeroTrustWorkloadIdentityManager,
 };
 use lifecycle_operator::decide::teardown::DELETION_BLOCKED;
 use lifecycle_operator::render::volume::DATA_CLAIM;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
 const NAME: &str = "a_pod_that_uses_the_driver_blocks_the_end_and_then_all_goes_in_order_with_a_verified_backup";
 
@@ -37,17 +34,21 @@ async fn a_pod_that_uses_the_driver_blocks_the_end_and_then_all_goes_in_order_wi
         until(&pods, "user", "running", PATIENCE, |pod| phase(pod) == "Running").await?;
 
         let parents = all::<ZeroTrustWorkloadIdentityManager>(stage);
-        let ends = ends(stage);
-        parents.delete(SINGLETON, &DeleteParams::background()).await?;
-        it_is_blocked_by_name(stage).await?;
-
-        pods.delete("user", &DeleteParams::default()).await?;
-        let (order, backup) = tokio::time::timeout(STACK_PATIENCE, ends).await.context("the stack never ended")?;
+        let ((order, backup), ()) = futures::try_join!(ends(stage), async {
+            parents.delete(SINGLETON, &DeleteParams::background()).await?;
+            it_is_blocked_by_name(stage).await?;
+            pods.delete("user", &DeleteParams::default()).await?;
+            Ok(())
+        })?;
         ensure!(order == ["SpireOIDCDiscoveryProvider", "SpiffeCSIDriver", "SpireAgent", "SpireServer"], "{order:?}");
         gone(&parents, SINGLETON, parent.uid().as_deref(), PATIENCE).await?;
 
         nothing_is_left_but_the_data(stage).await?;
-        the_backup_is_what_its_checksums_say(stage, &backup.context("the server went without a backup")?).await
+        let files = checked_backup(stage, &backup.context("the server went without a backup")?).await?;
+        for needed in ["datastore.sqlite3", "keys.json"] {
+            ensure!(files.iter().any(|file| file == needed), "{needed} is not in the backup: {files:?}");
+        }
+        Ok(())
     })
     .await
 }
@@ -70,17 +71,53 @@ async fn it_is_blocked_by_name(stage: &Stage) -> anyhow::Result<()> {
 }
 
 /// The order in which the operands end, and the last backup that the server told of.
-async fn ends(stage: &Stage) -> (Vec<&'static str>, Option<Backup>) {
-    let mut ends = pin!(futures::stream::select_all([
-        end_of::<SpireOIDCDiscoveryProvider>(stage, "SpireOIDCDiscoveryProvider").boxed(),
-        end_of::<SpiffeCSIDriver>(stage, "SpiffeCSIDriver").boxed(),
-        end_of::<SpireAgent>(stage, "SpireAgent").boxed(),
-        end_of::<SpireServer>(stage, "SpireServer").boxed(),
-    ]));
+async fn ends(stage: &Stage) -> anyhow::Result<(Vec<String>, Option<Backup>)> {
+    let mut ends = FuturesUnordered::new();
+    ends.push(end_of::<SpireOIDCDiscoveryProvider>(stage, |it| it.status.clone()).boxed_local());
+    ends.push(end_of::<SpiffeCSIDriver>(stage, |it| it.status.clone()).boxed_local());
+    ends.push(end_of::<SpireAgent>(stage, |it| it.status.clone()).boxed_local());
+    ends.push(end_of::<SpireServer>(stage, |it| it.status.clone()).boxed_local());
     let (mut order, mut backup) = (Vec::new(), None);
-    while let Some((kind, told)) = ends.next().await {
-        order.push(kind);
-        backup = backup.or(told);
+    let all = async {
+        while let Some((kind, status)) = ends.next().await {
+            order.push(kind);
+            backup = backup.take().or(status.and_then(|status| status.volume).and_then(|volume| volume.last_backup));
+        }
+    };
+    tokio::time::timeout(STACK_PATIENCE, all).await.context("the stack does not end")?;
+    Ok((order, backup))
+}
+
+/// Waits until an operand that is there is gone, and returns the last that it said.
+async fn end_of<K>(stage: &Stage, status: impl Fn(&K) -> Option<OperandStatus>) -> (String, Option<OperandStatus>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut changes = pin!(watcher::watch_object(all::<K>(stage), SINGLETON).default_backoff());
+    let mut last = None;
+    while let Some(change) = changes.next().await {
+        match change {
+            Ok(Some(operand)) => last = Some(status(&operand)),
+            Ok(None) if last.is_some() => break,
+            // Not there yet, or a watch that broke and is tried again.
+            Ok(None) | Err(_) => {}
+        }
     }
-    (order, backup)
+    (K::kind(&()).into_owned(), last.flatten())
+}
+
+/// The claims stay, and nothing else of the stack: no object, and no driver that a kubelet would still ask.
+async fn nothing_is_left_but_the_data(stage: &Stage) -> anyhow::Result<()> {
+    let left = orphans(stage).await?;
+    ensure!(left.is_empty(), "this is left: {left:?}");
+    ensure!(api::<Pod>(stage).list(&ListParams::default()).await?.items.is_empty(), "pods are left");
+    let claims = api::<PersistentVolumeClaim>(stage).list(&ListParams::default()).await?;
+    let bound = claims.iter().filter(|it| it.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Bound"));
+    let bound: Vec<_> = bound.map(ResourceExt::name_any).collect();
+    ensure!(bound == [BACKUP_CLAIM, DATA_CLAIM], "{bound:?}");
+    for node in all::<CSINode>(stage).list(&ListParams::default()).await? {
+        let drivers: Vec<_> = node.spec.drivers.iter().flatten().map(|driver| driver.name.as_str()).collect();
+        ensure!(!drivers.contains(&PLUGIN_NAME), "{} still has the driver", node.name_any());
+    }
+    Ok(())
 }

@@ -3,9 +3,9 @@
 use anyhow::{Context, ensure};
 use e2e::identity::{TRUST_DOMAIN, api, bundle, get, identity, install, stack};
 use e2e::{Stage, scenario};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt};
 use lifecycle_operator::render::{COMPONENT_LABEL, agent, csi, oidc, server};
@@ -62,7 +62,9 @@ async fn ready_since(stage: &Stage, component: &str) -> anyhow::Result<Timestamp
     let pods: Api<Pod> = api(stage);
     let pods = pods.list(&ListParams::default().labels(&format!("{COMPONENT_LABEL}={component}"))).await?;
     let conditions = pods.items.iter().flat_map(|pod| pod.status.iter().flat_map(|it| it.conditions.iter().flatten()));
-    let since = conditions.filter(|it| it.type_ == "Ready" && it.status == "True").filter_map(|it| it.last_transition_time.as_ref());
+    let since = conditions
+        .filter(|it| it.type_ == "Ready" && it.status == "True")
+        .filter_map(|it| it.last_transition_time.as_ref());
     since.map(|time| time.0).min().with_context(|| format!("no pod of {component} is ready"))
 }
 
