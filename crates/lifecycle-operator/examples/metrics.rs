@@ -3,6 +3,8 @@
 use lifecycle_operator::metrics;
 
 fn main() {
-    println!("\n## lifecycle-operator\n\nThe label `operand` is a kind; that of the stack is ZeroTrustWorkloadIdentityManager.\n");
+    println!(
+        "\n## lifecycle-operator\n\nThe label `operand` is a kind; that of the stack is ZeroTrustWorkloadIdentityManager.\n"
+    );
     print!("{}", opcore::metrics::table(metrics::ALL));
 }

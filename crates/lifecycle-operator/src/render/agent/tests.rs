@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::testing::{
-    KUBERNETES, OPENSHIFT, config, file, hash, is_consistent, of_kind, operand, placed, settings, values, yaml,
+    OPENSHIFT, PLAIN, config, file, hash, is_consistent, of_kind, operand, placed, settings, values, yaml,
 };
 use super::*;
 
@@ -42,11 +42,11 @@ fn everything() -> Value {
 /// The specs whose configuration SPIRE itself is asked about, too: see `tests/configs`.
 #[test]
 fn goldens() {
-    insta::assert_snapshot!("default", yaml(&rendered(json!({}), &KUBERNETES)));
-    insta::assert_snapshot!("everything", yaml(&rendered(everything(), &KUBERNETES)));
+    insta::assert_snapshot!("default", yaml(&rendered(json!({}), &PLAIN)));
+    insta::assert_snapshot!("everything", yaml(&rendered(everything(), &PLAIN)));
     insta::assert_snapshot!("openshift", yaml(&rendered(verified("auto", None), &OPENSHIFT)));
     let agent = operand::<SpireAgent>(everything());
-    let cleanup = serde_yaml::to_string(&cleanup(&agent, &settings(), &KUBERNETES)).unwrap();
+    let cleanup = serde_yaml::to_string(&cleanup(&agent, &settings(), &PLAIN)).unwrap();
     insta::assert_snapshot!("cleanup", cleanup);
 }
 
@@ -63,7 +63,7 @@ fn kubelet(spec: Value, platform: &Platform) -> (Value, String) {
 #[test]
 fn a_kubelet_that_is_not_verified_is_reached_by_its_address() {
     for spec in [json!({}), json!({ "workloadAttestors": {} }), verified("skip", Some(("/etc/pki", "ca.crt")))] {
-        let (data, host) = kubelet(spec, &KUBERNETES);
+        let (data, host) = kubelet(spec, &PLAIN);
         assert_eq!(data["skip_kubelet_verification"], true);
         assert_eq!(data["kubelet_ca_path"], Value::Null);
         assert_eq!(host, "status.hostIP");
@@ -72,7 +72,7 @@ fn a_kubelet_that_is_not_verified_is_reached_by_its_address() {
 
 #[test]
 fn a_kubelet_is_verified_by_the_ca_of_the_cluster_unless_a_file_is_named() {
-    let (data, host) = kubelet(verified("auto", None), &KUBERNETES);
+    let (data, host) = kubelet(verified("auto", None), &PLAIN);
     assert_eq!(data["skip_kubelet_verification"], false);
     // SPIRE's default is the CA of the cluster.
     assert_eq!(data["kubelet_ca_path"], Value::Null);
@@ -83,11 +83,11 @@ fn a_kubelet_is_verified_by_the_ca_of_the_cluster_unless_a_file_is_named() {
 fn a_file_on_the_node_verifies_the_kubelet_by_the_name_of_the_node() {
     for kind in ["auto", "hostCert"] {
         let spec = verified(kind, Some(("/var/lib/kubelet/pki", "kubelet.crt")));
-        let (data, host) = kubelet(spec.clone(), &KUBERNETES);
+        let (data, host) = kubelet(spec.clone(), &PLAIN);
         assert_eq!(data["skip_kubelet_verification"], false);
         assert_eq!(data["kubelet_ca_path"], "/run/spire/kubelet-ca/kubelet.crt");
         assert_eq!(host, "spec.nodeName");
-        let pod = of_kind(&rendered(spec, &KUBERNETES), "DaemonSet")["spec"]["template"]["spec"].clone();
+        let pod = of_kind(&rendered(spec, &PLAIN), "DaemonSet")["spec"]["template"]["spec"].clone();
         let volumes = pod["volumes"].as_array().unwrap();
         let ca = volumes.iter().find(|volume| volume["name"] == "kubelet-ca").unwrap();
         assert_eq!(ca["hostPath"], json!({ "path": "/var/lib/kubelet/pki", "type": "Directory" }));
@@ -109,14 +109,14 @@ fn on_openshift_the_ca_of_kubelets_is_the_one_of_openshift() {
 
 #[test]
 fn an_agent_that_does_not_attest_by_pods_still_starts() {
-    let objects = rendered(json!({ "workloadAttestors": { "k8sEnabled": "false" } }), &KUBERNETES);
+    let objects = rendered(json!({ "workloadAttestors": { "k8sEnabled": "false" } }), &PLAIN);
     let file: Value = serde_json::from_str(&file(&objects)).unwrap();
     assert_eq!(file["plugins"]["WorkloadAttestor"], json!([{ "unix": { "plugin_data": {} } }]));
 }
 
 #[test]
 fn an_agent_may_ask_kubelets_for_pods_and_nothing_else() {
-    let role = of_kind(&rendered(json!({}), &KUBERNETES), "ClusterRole");
+    let role = of_kind(&rendered(json!({}), &PLAIN), "ClusterRole");
     assert_eq!(role["rules"], json!([{ "apiGroups": [""], "resources": ["nodes/pods"], "verbs": ["get"] }]));
 }
 
@@ -131,9 +131,9 @@ fn workloads_have_no_owner_reference_and_everything_else_has_one() {
 #[test]
 fn sockets_are_removed_before_a_pod_counts_as_ready_on_the_nodes_of_the_agent() {
     let agent = operand::<SpireAgent>(everything());
-    let cleanup = serde_json::to_value(cleanup(&agent, &settings(), &KUBERNETES)).unwrap();
+    let cleanup = serde_json::to_value(cleanup(&agent, &settings(), &PLAIN)).unwrap();
     let pod = &cleanup["spec"]["template"]["spec"];
-    let agent = of_kind(&rendered(everything(), &KUBERNETES), "DaemonSet")["spec"]["template"]["spec"].clone();
+    let agent = of_kind(&rendered(everything(), &PLAIN), "DaemonSet")["spec"]["template"]["spec"].clone();
     for field in ["nodeSelector", "tolerations", "affinity"] {
         assert_eq!(pod[field], agent[field], "{field}");
     }
@@ -182,7 +182,7 @@ proptest! {
 
     #[test]
     fn any_spec_is_rendered_always_in_the_same_way(spec in any_spec(), openshift: bool) {
-        let platform = if openshift { OPENSHIFT } else { KUBERNETES };
+        let platform = if openshift { OPENSHIFT } else { PLAIN };
         let once = rendered(spec.clone(), &platform);
         is_consistent(&once);
         prop_assert_eq!(once, rendered(spec, &platform));
@@ -190,7 +190,7 @@ proptest! {
 
     #[test]
     fn pods_are_replaced_exactly_when_their_configuration_changes(one in any_spec(), other in any_spec()) {
-        let (one, other) = (rendered(one, &KUBERNETES), rendered(other, &KUBERNETES));
+        let (one, other) = (rendered(one, &PLAIN), rendered(other, &PLAIN));
         prop_assert_eq!(file(&one) == file(&other), hash(&one, "DaemonSet") == hash(&other, "DaemonSet"));
     }
 
@@ -198,7 +198,7 @@ proptest! {
     fn another_issuer_does_not_concern_the_agent(spec in any_spec(), issuer in "https://[a-z]{1,9}") {
         let agent = operand::<SpireAgent>(spec);
         let other = Config { jwt_issuer: issuer, ..config() };
-        let render = |config: &Config| objects(&agent, config, &settings(), &KUBERNETES).unwrap();
+        let render = |config: &Config| objects(&agent, config, &settings(), &PLAIN).unwrap();
         prop_assert_eq!(render(&config()), render(&other));
     }
 }
@@ -206,7 +206,7 @@ proptest! {
 #[test]
 fn another_trust_domain_or_cluster_replaces_the_pods() {
     let agent = operand::<SpireAgent>(json!({}));
-    let render = |config: Config| hash(&objects(&agent, &config, &settings(), &KUBERNETES).unwrap(), "DaemonSet");
+    let render = |config: Config| hash(&objects(&agent, &config, &settings(), &PLAIN).unwrap(), "DaemonSet");
     let hashes = [
         render(config()),
         render(Config { trust_domain: "other.org".to_owned(), ..config() }),

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::super::testing::{KUBERNETES, OPENSHIFT, is_consistent, of_kind, operand, placed, settings, values, yaml};
+use super::super::testing::{OPENSHIFT, PLAIN, is_consistent, of_kind, operand, placed, settings, values, yaml};
 use super::*;
 
 fn rendered(spec: Value, platform: &Platform) -> Objects {
@@ -15,14 +15,14 @@ fn everything() -> Value {
 
 #[test]
 fn goldens() {
-    insta::assert_snapshot!("default", yaml(&rendered(json!({}), &KUBERNETES)));
-    insta::assert_snapshot!("everything", yaml(&rendered(everything(), &KUBERNETES)));
+    insta::assert_snapshot!("default", yaml(&rendered(json!({}), &PLAIN)));
+    insta::assert_snapshot!("everything", yaml(&rendered(everything(), &PLAIN)));
     insta::assert_snapshot!("openshift", yaml(&rendered(json!({}), &OPENSHIFT)));
 }
 
 #[test]
 fn the_driver_is_called_as_the_spec_says_wherever_it_is_named() {
-    let objects = rendered(everything(), &KUBERNETES);
+    let objects = rendered(everything(), &PLAIN);
     assert_eq!(of_kind(&objects, "CSIDriver")["metadata"]["name"], "identity.example.org");
     let pod = of_kind(&objects, "DaemonSet")["spec"]["template"]["spec"].clone();
     let text = pod.to_string();
@@ -49,7 +49,7 @@ fn restricted_pods_of_openshift_may_use_it() {
 
 #[test]
 fn rendering_again_changes_nothing() {
-    for platform in [KUBERNETES, OPENSHIFT] {
+    for platform in [PLAIN, OPENSHIFT] {
         assert_eq!(rendered(everything(), &platform), rendered(everything(), &platform));
     }
 }
