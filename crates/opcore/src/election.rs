@@ -119,12 +119,12 @@ pub struct Election {
     identity: String,
     timing: Timing,
     leadership: Leadership,
-    seen: Option<Seen>,
+    observed: Option<Observed>,
 }
 
 /// When this candidate last saw the lease change.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Observed {
     version: String,
     at: Instant,
 }
@@ -149,7 +149,7 @@ impl Election {
             identity: identity(),
             timing,
             leadership: Leadership::none(),
-            seen: None,
+            observed: None,
         }
     }
 
@@ -219,10 +219,10 @@ impl Election {
         let (monotonic, wall) = (Instant::now(), SystemTime::now());
         let lease = self.leases.get_opt(&self.name).await?;
         let version = lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone()).unwrap_or_default();
-        if self.seen.as_ref().is_none_or(|seen| seen.version != version) {
-            self.seen = Some(Seen { version, at: Instant::now() });
+        if self.observed.as_ref().is_none_or(|observed| observed.version != version) {
+            self.observed = Some(Observed { version, at: Instant::now() });
         }
-        let unchanged_for = self.seen.as_ref().map_or(Duration::ZERO, |seen| seen.at.elapsed());
+        let unchanged_for = self.observed.as_ref().map_or(Duration::ZERO, |observed| observed.at.elapsed());
         let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
         if decide(spec, &self.identity, unchanged_for, self.timing.duration) == Move::Wait {
             return Ok(false);
@@ -241,8 +241,8 @@ impl Election {
         };
         match written {
             Ok(lease) => {
-                self.seen =
-                    Some(Seen { version: lease.metadata.resource_version.unwrap_or_default(), at: Instant::now() });
+                self.observed =
+                    Some(Observed { version: lease.metadata.resource_version.unwrap_or_default(), at: Instant::now() });
                 let held = self.timing.renew_within;
                 self.leadership.extend(Until { monotonic: monotonic + held, wall: wall + held });
                 Ok(true)
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_that_changed_since_it_was_looked_at_is_not_taken() {
+    async fn a_lease_that_changed_since_it_was_read_is_not_taken() {
         let server = Server::held_by("");
         server.lock().unwrap().thief = Some("other");
         let mut election = candidate(&server, eager());
@@ -456,13 +456,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_renewal_by_the_holder_starts_the_wait_anew() {
+    async fn each_renewal_by_the_holder_starts_the_wait_again() {
         let server = Server::held_by("other");
         let mut election = candidate(&server, eager());
         let long_ago = Instant::now().checked_sub(eager().duration).unwrap();
-        election.seen = Some(Seen { version: "0".to_owned(), at: long_ago });
+        election.observed = Some(Observed { version: "0".to_owned(), at: long_ago });
         assert!(!election.attempt().await.unwrap(), "it was renewed since");
-        election.seen = Some(Seen { version: "1".to_owned(), at: long_ago });
+        election.observed = Some(Observed { version: "1".to_owned(), at: long_ago });
         assert!(election.attempt().await.unwrap(), "it was not renewed since");
     }
 

@@ -175,7 +175,7 @@ impl Listener for Live {
     fn changed(&self, scope: &ScopeId, change: Change<DynamicObject>) {
         let kind = scope.group_kind();
         let wake = match change {
-            Change::Seen(mut object) => {
+            Change::Observed(mut object) => {
                 // Items of a list have neither; the readiness rules need both.
                 let resource = scope.resource();
                 object.types = Some(TypeMeta { api_version: resource.api_version, kind: resource.kind });

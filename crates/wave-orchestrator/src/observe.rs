@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_for_a_rollback_is_read_once_and_anew_when_it_is_written() {
+    async fn what_is_kept_for_a_rollback_is_read_once_and_again_when_it_is_written() {
         opcore::client::install_crypto_provider();
         let (_stop, stopping) = tokio::sync::watch::channel(false);
         // Nothing listens at this address: requests fail.

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_tells_how_a_command_ended() {
+    fn the_status_says_how_a_command_ended() {
         assert_eq!(ends(&json!({"metadata": {}, "status": "Success"})), Ok(Some(0)));
         let causes = json!([{"reason": "ExitCode", "message": "7"}]);
         let failed = json!({"metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",

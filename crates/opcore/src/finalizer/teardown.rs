@@ -167,7 +167,7 @@ pub enum TeardownState {
     Released,
 }
 
-/// One pass of a teardown: what to publish, which steps may act, and when to look again.
+/// One pass of a teardown: what to publish, which steps may act, and when to check again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The record to publish in the status.
@@ -318,15 +318,15 @@ impl Teardown {
                 // The graph has changed since, and now has an unfinished step before this one: it waits again.
                 StepPhase::Running if !step.may_begin(&progress.record) => None,
                 StepPhase::Running => was.map(|was| {
-                    let seen = observe(&step.name);
-                    let pass = self.run(step, was, &seen, started_at, force, now);
+                    let observed = observe(&step.name);
+                    let pass = self.run(step, was, &observed, started_at, force, now);
                     if pass.acts {
                         progress.act.push(step.name.clone());
                     }
                     if pass.stopped {
                         stopped.push(step.name.clone());
                     }
-                    if let (StepStatus::Blocked { by, .. }, StepPhase::Running) = (seen, pass.record.phase) {
+                    if let (StepStatus::Blocked { by, .. }, StepPhase::Running) = (observed, pass.record.phase) {
                         blocked_by.extend(by);
                     }
                     progress.next = earliest(progress.next, pass.next);
@@ -395,14 +395,14 @@ impl Teardown {
         &self,
         step: &Step,
         was: &StepRecord,
-        seen: &StepStatus,
+        observed: &StepStatus,
         whole_started_at: Timestamp,
         force: &Force,
         now: Timestamp,
     ) -> Pass {
         let mut record = was.clone();
-        record.message = seen.words();
-        if *seen == StepStatus::Done {
+        record.message = observed.words();
+        if *observed == StepStatus::Done {
             record.phase = StepPhase::Done;
             record.finished_at = Some(now);
             record.overdue = false;
@@ -434,7 +434,7 @@ impl Teardown {
         record.overdue = expired;
         let stopped = expired && policy == OnExpiry::Manual;
         // A stopped step is still observed: what it waited for may happen after all.
-        let retry = match seen {
+        let retry = match observed {
             StepStatus::Pending { retry, .. } | StepStatus::Blocked { retry, .. } => *retry,
             StepStatus::Done => None,
         };

@@ -139,7 +139,7 @@ fn manual_stops_acting_and_says_how_to_go_on() {
 }
 
 #[test]
-fn a_step_that_stopped_is_still_looked_at_when_it_asks_for_it() {
+fn a_step_that_stopped_is_still_observed_when_it_asks_for_it() {
     let teardown = stack().on_expiry(OnExpiry::Manual);
     let asks = |_: &str| StepStatus::Pending { reason: "still there".to_owned(), retry: Some(at(37)) };
     let first = teardown.advance(None, asks, &Force::None, at(0));
@@ -148,7 +148,7 @@ fn a_step_that_stopped_is_still_looked_at_when_it_asks_for_it() {
 }
 
 #[test]
-fn what_was_left_behind_is_told_when_it_is_given_up_and_when_the_object_goes() {
+fn what_was_left_behind_is_reported_when_it_is_given_up_and_when_the_object_goes() {
     let teardown = Teardown::graph([step("a"), step("b").after(["a"])]).unwrap();
     let mut progress = teardown.advance(None, pending, &Force::None, at(0));
     let mut told = Vec::new();
@@ -242,7 +242,7 @@ fn force_all_gives_up_at_once_what_runs_and_what_has_not_begun() {
 }
 
 #[test]
-fn a_step_that_no_watch_tells_about_is_looked_at_when_it_asks_for_it() {
+fn a_step_that_no_watch_reports_is_observed_when_it_asks_for_it() {
     let asks = |_: &str| StepStatus::Pending { reason: "still there".to_owned(), retry: Some(at(7)) };
     let first = stack().advance(None, asks, &Force::None, at(0));
     assert_eq!(stack().advance(Some(&first.record), asks, &Force::None, at(1)).next, Some(at(7)));

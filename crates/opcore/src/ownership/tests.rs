@@ -132,7 +132,7 @@ fn our_marks_make_an_object_ours_by_uid_and_never_by_name() {
 }
 
 #[test]
-fn our_own_work_whose_labels_someone_removed_can_be_taken_back() {
+fn our_own_work_whose_labels_someone_removed_can_be_reclaimed() {
     let work = managed(US, "Apply", "{'f:spec': {'f:replicas': {}}}");
     assert_eq!(
         verdict(&format!("{work}annotations: {{opcore.dev/owner: WavePlan/fleet}}")).ownership,

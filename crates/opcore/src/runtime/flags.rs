@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_are_refused_with_the_flag_and_the_cure() {
+    fn bad_values_are_refused_with_the_flag_and_the_remedy() {
         for (arguments, flag, remedy) in [
             (["--lease-duration", "soon"], "--lease-duration", "15s"),
             (["--lease-duration", "500ms"], "--lease-duration", "whole seconds"),

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio::time::timeout;
 
 use crate::user::{Answer, PATIENCE, User};
@@ -33,6 +33,20 @@ const READY: &str = include_str!("../statuses/identity-ready.yaml");
 const DELETING: &str = include_str!("../statuses/identity-deleting.yaml");
 
 static TURN: Mutex<()> = Mutex::const_new(());
+static KINDS: OnceCell<()> = OnceCell::const_new();
+
+async fn install_all(user: &User) {
+    let all = [
+        Ztwim::crd(),
+        SpireServer::crd(),
+        SpireAgent::crd(),
+        SpiffeCSIDriver::crd(),
+        SpireOIDCDiscoveryProvider::crd(),
+    ];
+    for definition in all {
+        install(&user.client, &definition).await;
+    }
+}
 
 /// A cluster without a stack, until a test makes one.
 struct Scene {
@@ -46,15 +60,7 @@ impl Scene {
         let turn = TURN.lock().await;
         let sandbox = Sandbox::shared().await.expect("a control plane");
         let user = User::of(sandbox).await;
-        for definition in [
-            Ztwim::crd(),
-            SpireServer::crd(),
-            SpireAgent::crd(),
-            SpiffeCSIDriver::crd(),
-            SpireOIDCDiscoveryProvider::crd(),
-        ] {
-            install(&user.client, &definition).await;
-        }
+        KINDS.get_or_init(|| install_all(&user)).await;
         let scene = Self { user, namespace: sandbox.namespace("identity").await.unwrap(), _turn: turn };
         scene.wipe().await;
         scene

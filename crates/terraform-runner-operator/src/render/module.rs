@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_module_is_told_with_the_known_ones() {
+    fn an_unknown_module_is_reported_with_the_known_ones() {
         assert!(builtin("simpel").unwrap_err().contains("simple"));
     }
 }

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_by_the_name_of_the_chunk() {
+    fn damage_is_reported_by_the_name_of_the_chunk() {
         let mut packed = pack(&noise(2_000_000));
         packed.chunks[1][7] ^= 1;
         let error = unpack(&packed.chunks, &packed.sums, name).unwrap_err().to_string();

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_tells_how_many_resources_are_managed() {
+    fn a_state_reports_how_many_resources_are_managed() {
         let state = br#"{"version":4,"serial":3,"lineage":"l","outputs":{},"resources":[
             {"mode":"managed","type":"a","name":"b","instances":[{},{}]},{"mode":"data","type":"a","name":"b","instances":[{}]}]}"#;
         assert_eq!(facts(state).unwrap(), Facts { serial: 3, lineage: "l".to_owned(), resources: Some(2) });
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_have_the_addresses_that_terraform_speaks_of() {
+    fn resources_have_the_addresses_that_terraform_prints() {
         let state = json!({ "resources": [
             { "mode": "managed", "type": "random_pet", "name": "a", "instances": [{}] },
             { "mode": "managed", "type": "random_pet", "name": "b", "instances": [{ "index_key": 0 }, { "index_key": 1 }] },

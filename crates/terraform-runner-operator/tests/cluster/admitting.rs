@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::stage::Stage;
 
 #[tokio::test]
-async fn bad_specs_are_refused_at_admission_with_the_cure() {
+async fn bad_specs_are_refused_at_admission_with_the_remedy() {
     let stage = Stage::new("admit").await;
     let files = json!({ "main.tf": "" });
     let cases = [

@@ -203,7 +203,7 @@ async fn without_a_policy_the_operator_refuses_all_the_same_and_makes_no_job() {
 }
 
 #[tokio::test]
-async fn without_a_policy_the_operator_applies_only_modules_that_it_brings_along_unless_authors_are_trusted() {
+async fn without_a_policy_the_operator_applies_only_modules_that_it_includes_unless_authors_are_trusted() {
     let stage = Stage::new("builtin").await;
     let strict = stage.start_for(render::Authors::default());
     stage.write("net", json!({})).await;

@@ -16,7 +16,7 @@ use terraform_runner_operator::store::pack::gzip;
 use crate::stage::{Stage, eventually};
 
 #[tokio::test]
-async fn outputs_that_somebody_made_to_burst_the_operator_are_told_and_not_read() {
+async fn outputs_that_somebody_made_to_burst_the_operator_are_reported_and_not_read() {
     let stage = Stage::new("bombs").await;
     let running = stage.start();
     stage.write("net", json!({})).await;
@@ -32,7 +32,7 @@ async fn outputs_that_somebody_made_to_burst_the_operator_are_told_and_not_read(
 }
 
 #[tokio::test]
-async fn what_was_told_is_read_again_only_when_it_or_its_secret_changes() {
+async fn what_was_reported_is_read_again_only_when_it_or_its_secret_changes() {
     let stage = Stage::new("quiet").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let running = stage.start_on(proxy.config(), Limits::default());

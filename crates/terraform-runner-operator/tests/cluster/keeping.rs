@@ -63,7 +63,7 @@ async fn a_state_of_20_megabytes_survives() {
 }
 
 #[tokio::test]
-async fn a_damaged_state_is_told_by_name_and_replaced_by_nothing() {
+async fn a_damaged_state_is_reported_by_name_and_replaced_by_nothing() {
     let workspace = workspace("damage").await;
     for run in 1..=2 {
         let _serve = workspace.pod(run).serve().await;

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_told_as_a_path_and_breaks_only_its_own_waves() {
+    fn a_cycle_is_reported_as_a_path_and_breaks_only_its_own_waves() {
         let waves = waves(&[("a", &["c"]), ("b", &["a"]), ("c", &["b"]), ("free", &[]), ("behind", &["a"])]);
         let graph = graph(&waves);
         assert_eq!(names(&waves, &graph.order)[0], "free");

@@ -212,7 +212,7 @@ fn wakes(plans: &[&str]) -> Wake {
 }
 
 #[test]
-fn what_nobody_has_looked_at_is_neither_missing_nor_to_be_applied() {
+fn what_nobody_has_read_is_neither_missing_nor_to_be_applied() {
     let desk = Desk::with(PLAN);
     assert_eq!([desk.counts(0), desk.counts(1)], [[1, 1, 0, 0, 0]; 2]);
     assert_eq!(desk.reason(0), "NotYetRead");
@@ -220,7 +220,7 @@ fn what_nobody_has_looked_at_is_neither_missing_nor_to_be_applied() {
 }
 
 #[test]
-fn what_a_complete_watch_did_not_tell_of_is_missing() {
+fn what_a_complete_watch_did_not_report_is_missing() {
     let mut desk = Desk::with(PLAN);
     assert_eq!(desk.sync("p"), wakes(&["p", "p"]), "someone may wait for nothing but this");
     assert_eq!(desk.counts(0), [1, 0, 0, 0, 1], "it is to be applied");
@@ -274,7 +274,7 @@ fn words_that_only_count_up_wake_nobody() {
 }
 
 #[test]
-fn a_new_spec_keeps_what_is_known_and_asks_anew_only_for_what_was_told_to_nobody() {
+fn a_new_spec_keeps_what_is_known_and_asks_again_only_for_what_was_reported_to_nobody() {
     let mut desk = Desk::with(PLAN);
     desk.see(&widget("w", "True"));
     desk.sync("p");
@@ -300,7 +300,7 @@ fn a_watch_that_was_closed_no_longer_vouches_for_anything() {
 }
 
 #[test]
-fn what_went_while_a_watch_was_opened_anew_is_missed_when_everything_is_told_again() {
+fn what_went_while_a_watch_was_reopened_is_missed_when_everything_is_reported_again() {
     let mut desk = Desk::with(&format!("{PLAN}{CHOICE}"));
     let there = [map("p", "a", "rain"), map("p", "old", "rain"), widget("w", "True"), of_team("one", "a", "Done")];
     for object in &there {
@@ -321,7 +321,7 @@ fn what_went_while_a_watch_was_opened_anew_is_missed_when_everything_is_told_aga
 }
 
 #[test]
-fn what_was_applied_for_a_plan_is_found_again_whoever_is_told_of_first() {
+fn what_was_applied_for_a_plan_is_found_again_whichever_is_reported_first() {
     let mut desk = Desk::new();
     desk.see(&map("p", "a", "rain"));
     desk.see(&map("p", "old", "rain"));
@@ -362,7 +362,7 @@ fn what_was_applied_is_counted_by_the_wave_that_applied_it_last() {
 }
 
 #[test]
-fn a_plan_that_was_made_anew_inherits_nothing_from_the_one_before() {
+fn a_plan_that_was_recreated_inherits_nothing_from_the_one_before() {
     let mut desk = Desk::with(PLAN);
     desk.sync("p");
     for object in [map("p", "a", "rain"), map("p", "old", "rain"), widget("w", "True")] {
@@ -429,7 +429,7 @@ fn a_choice_is_as_ready_as_the_least_ready_object_in_it() {
 }
 
 #[test]
-fn nothing_is_said_of_a_choice_before_everything_in_it_is_told() {
+fn nothing_is_said_of_a_choice_before_everything_in_it_is_reported() {
     let mut desk = Desk::with(CHOICE);
     assert_eq!(desk.see(&of_team("stranger", "b", "Done")), wakes(&[]));
     assert_eq!(desk.see(&of_team("one", "a", "Done")), wakes(&[]));
@@ -504,7 +504,7 @@ fn after_a_restart_the_statuses_of_a_wave_that_may_have_written_are_not_believed
 }
 
 #[test]
-fn a_kind_that_the_cluster_lacks_is_taken_up_when_it_comes() {
+fn a_kind_that_the_cluster_lacks_is_picked_up_when_it_comes() {
     let mut desk = Desk::new();
     let widget_kind = ("example.io/v1".to_owned(), "Widget".to_owned());
     let widgets = desk.served.remove(&widget_kind).unwrap();
@@ -562,7 +562,7 @@ fn what_flux_was_asked_and_who_suspended_it_is_read_from_the_object() {
 }
 
 #[test]
-fn of_members_that_were_asked_the_same_the_first_are_told_and_of_the_others_each() {
+fn of_members_that_were_asked_the_same_the_first_are_reported_and_of_the_others_each() {
     let member = |number: usize| {
         format!(
             "{{ ref: {{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k{number:03} }} }}"
@@ -626,7 +626,7 @@ fn a_gate_that_others_keep_closed_is_not_ready_and_says_who_they_are() {
 }
 
 #[test]
-fn what_may_not_go_is_told_apart_from_what_may_and_hides_nothing_of_it() {
+fn what_may_not_go_is_distinguished_from_what_may_and_hides_nothing_of_it() {
     use crate::api::v1alpha1::ProtectedKind::PersistentVolumeClaim;
     let mut desk = Desk::new();
     desk.serve("v1", "PersistentVolumeClaim", true);

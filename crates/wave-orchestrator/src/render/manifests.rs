@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_line_and_the_cure() {
+    fn a_fault_is_reported_with_its_line_and_the_remedy() {
         for (text, line, words) in [
             ("a: [1", 1, "not YAML"),
             ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: Pod\n", 5, "apiVersion and kind"),

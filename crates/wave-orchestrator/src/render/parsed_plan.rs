@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_out_is_told_with_the_place_and_the_other_waves_stay() {
+    fn what_cannot_be_carried_out_is_reported_with_the_place_and_the_other_waves_stay() {
         let sources = Sources::from([
             (("core".to_owned(), "gone".to_owned()), None),
             (

@@ -5,7 +5,7 @@ use wave_orchestrator::api::v1alpha1::PlanPhase;
 use crate::stage::{Stage, map, words};
 
 #[tokio::test]
-async fn bad_specs_are_refused_at_admission_with_the_cure() {
+async fn bad_specs_are_refused_at_admission_with_the_remedy() {
     let stage = Stage::new("admit").await;
     let wave = |rest: &str| format!("waves: [{{name: a, members: [{}], {rest}}}]", map("a"));
     let member = |member: &str| format!("waves: [{{name: a, members: [{member}]}}]");
@@ -45,7 +45,7 @@ async fn bad_specs_are_refused_at_admission_with_the_cure() {
 }
 
 #[tokio::test]
-async fn what_only_the_operator_can_tell_stalls_the_plan_with_the_place() {
+async fn what_only_the_operator_can_detect_stalls_the_plan_with_the_place() {
     let one = |wave: &str| format!("waves: [{{name: one, {wave}}}]");
     let cases = [
         (

@@ -87,7 +87,7 @@ async fn an_aggregated_api_that_does_not_answer_concerns_its_own_members_only() 
 }
 
 #[tokio::test]
-async fn a_kind_that_cannot_be_listed_for_a_while_concerns_its_own_members_and_is_taken_up_when_it_can() {
+async fn a_kind_that_cannot_be_listed_for_a_while_concerns_its_own_members_and_is_picked_up_when_it_can() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "away").await;
     let definition = json!({

@@ -40,7 +40,7 @@ async fn waves_apply_in_the_order_of_their_dependencies() {
 }
 
 #[tokio::test]
-async fn a_kind_whose_definition_comes_in_an_earlier_wave_is_taken_up_as_it_appears() {
+async fn a_kind_whose_definition_comes_in_an_earlier_wave_is_picked_up_as_it_appears() {
     let stage = Stage::new("kinds").await;
     let group = format!("{}.example.io", stage.namespace);
     stage
@@ -109,7 +109,7 @@ async fn a_kind_whose_definition_comes_in_an_earlier_wave_is_taken_up_as_it_appe
 }
 
 #[tokio::test]
-async fn what_is_changed_or_deleted_by_hand_is_put_right_at_once() {
+async fn what_is_changed_or_deleted_by_hand_is_corrected_at_once() {
     let stage = Stage::new("drift").await;
     stage.plan(&format!("waves: [{{name: one, members: [{}]}}]", map("kept"))).await;
     stage.ready().await;
@@ -210,7 +210,7 @@ async fn what_belongs_to_another_tool_is_left_alone_and_the_other_waves_go_on() 
 }
 
 #[tokio::test]
-async fn what_stays_refused_is_tried_again_with_growing_pauses_and_told_once() {
+async fn what_stays_refused_is_retried_with_growing_pauses_and_reported_once() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "refused").await;
     let theirs = json!({ "metadata": { "name": "theirs", "labels": { "app.kubernetes.io/managed-by": "Helm" } } });
@@ -305,7 +305,7 @@ async fn what_the_api_server_writes_in_another_form_is_ready_and_applied_once() 
 }
 
 #[tokio::test]
-async fn what_a_watch_told_is_not_undone_by_the_answer_to_a_write_before_it() {
+async fn what_a_watch_reported_is_not_undone_by_the_answer_to_a_write_before_it() {
     let stage = Stage::new("answers").await;
     // A definition is established while the other writes of its stage are still under way.
     let namespace =

@@ -55,7 +55,24 @@ async fn a_late_wave_blocks_its_descendants_only_and_late_readiness_resumes() {
 }
 
 #[tokio::test]
-async fn a_failed_job_fails_its_wave_at_once_and_a_retry_makes_it_anew() {
+async fn timeouts_that_add_up_to_centuries_hold_up_nothing() {
+    let stage = Stage::new("centuries").await;
+    stage
+        .plan(&format!(
+            "profile: patient
+profiles: {{patient: {{timeoutScale: 1000}}}}
+waves: [{{name: first, timeout: 999999h, members: [{}]}}, \
+        {{name: second, timeout: 999999h999999m, dependsOn: [{{wave: first}}], members: [{}]}}]",
+            map("a"),
+            map("b")
+        ))
+        .await;
+    stage.ready().await;
+    assert_eq!(stage.applied().await, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_failed_job_fails_its_wave_at_once_and_a_retry_recreates_it() {
     let stage = Stage::new("job").await;
     // Without a node no pod of it ever runs, and its time is up after a second.
     let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: migrate}, spec: {activeDeadlineSeconds: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}}";
@@ -112,7 +129,7 @@ async fn an_endpoint_must_answer_before_its_wave_is_ready() {
 }
 
 #[tokio::test]
-async fn a_wave_that_fails_is_taken_back_to_what_it_was_when_it_was_last_ready() {
+async fn a_wave_that_fails_is_reverted_to_what_it_was_when_it_was_last_ready() {
     let stage = Stage::new("rollback").await;
     let plan = |version: &str| {
         format!(
@@ -153,7 +170,7 @@ async fn a_wave_that_fails_is_taken_back_to_what_it_was_when_it_was_last_ready()
 }
 
 #[tokio::test]
-async fn a_write_that_is_forbidden_for_a_moment_is_not_told_as_if_someone_had_to_act() {
+async fn a_write_that_is_forbidden_for_a_moment_is_not_reported_as_if_someone_had_to_act() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "moment").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();

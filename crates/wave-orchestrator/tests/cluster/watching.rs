@@ -37,7 +37,7 @@ async fn a_choice_by_labels_is_ready_when_all_its_objects_are_and_there_is_one()
 }
 
 #[tokio::test]
-async fn two_plans_that_watch_the_same_object_both_hear_of_it() {
+async fn two_plans_that_watch_the_same_object_are_both_notified_of_it() {
     let (one, two) = (Stage::new("both").await, Stage::new("both").await);
     let spec = format!(
         "waves: [{{name: watched, members: [{{ref: {{apiVersion: v1, kind: ConfigMap, namespace: {}, name: shared}}}}]}}]",

@@ -18,7 +18,7 @@ const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 const LIMIT: Duration = Duration::from_secs(25);
 
 #[tokio::test]
-async fn a_chain_of_kustomizations_does_not_wait_for_flux_to_look_again() -> anyhow::Result<()> {
+async fn a_chain_of_kustomizations_does_not_wait_for_the_interval_of_flux() -> anyhow::Result<()> {
     let fleet = fleet("nudge").await?;
     let namespace = fleet.namespace.clone();
     let started = Instant::now();

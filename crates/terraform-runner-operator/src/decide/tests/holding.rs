@@ -65,7 +65,7 @@ fn a_pod_template_that_is_refused_is_not_tried_before_the_spec_changes() {
 }
 
 #[test]
-fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
+fn what_a_failed_apply_left_incomplete_is_not_recreated_without_a_person() {
     let mut play = Play::simple();
     let fails = |play: &mut Play| {
         play.ends(Outcome::Failed, |report| report.stage = Stage::Apply).settle();
@@ -105,7 +105,7 @@ fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
 }
 
 #[test]
-fn a_version_of_the_state_that_was_dropped_goes_unless_someone_writes_it_anew() {
+fn a_version_of_the_state_that_was_dropped_goes_unless_someone_writes_it_again() {
     let mut play = Play::simple().applied();
     let names = render::names(&play.workspace);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
@@ -125,7 +125,7 @@ fn a_version_of_the_state_that_was_dropped_goes_unless_someone_writes_it_anew() 
 }
 
 #[test]
-fn a_check_block_that_fails_is_told_once_and_in_a_condition_as_long_as_it_does() {
+fn a_check_block_that_fails_is_reported_once_and_in_a_condition_as_long_as_it_does() {
     let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
     let failed = || Diagnostic {
         severity: Severity::Warning,
@@ -177,7 +177,7 @@ fn newer_providers_are_taken_once_when_someone_asks_and_not_again_when_they_fail
 }
 
 #[test]
-fn forgetting_is_counted_told_and_waits_under_auto_unless_destroy() {
+fn forgetting_is_counted_reported_and_waits_under_auto_unless_destroy() {
     let mut play = Play::simple().with("approval", json!("AutoUnlessDestroy"));
     play.settle();
     let forgets = |report: &mut Report| {

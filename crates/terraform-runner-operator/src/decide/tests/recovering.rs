@@ -28,7 +28,7 @@ fn a_lost_run_of_an_approved_plan_is_not_repeated_without_a_new_approval() {
 }
 
 #[test]
-fn what_a_lost_run_had_begun_to_make_is_told() {
+fn what_a_lost_run_had_begun_to_make_is_reported() {
     let mut play = Play::simple().applied();
     play = play.with("variables", json!({ "size": 3 }));
     play.settle();
@@ -49,7 +49,7 @@ fn what_a_lost_run_had_begun_to_make_is_told() {
 }
 
 #[test]
-fn how_long_the_stages_took_is_told_of_each_run() {
+fn how_long_the_stages_took_is_reported_for_each_run() {
     let mut play = Play::simple();
     play.settle();
     let spent = [(Stage::Prepare, 3), (Stage::Init, 60), (Stage::Plan, 1200)];
@@ -87,7 +87,7 @@ fn a_workspace_that_is_deleted_before_its_job_is_made_goes() {
 }
 
 #[test]
-fn a_job_that_is_refused_ends_its_run_and_is_tried_again_later() {
+fn a_job_that_is_refused_ends_its_run_and_is_retried_later() {
     let mut play = Play::simple();
     play.pass();
     let refusal = Refusal {
@@ -107,7 +107,7 @@ fn a_job_that_is_refused_ends_its_run_and_is_tried_again_later() {
 }
 
 #[test]
-fn a_run_whose_pod_does_not_start_is_told_and_given_up_when_the_spec_is_mended() {
+fn a_run_whose_pod_does_not_start_is_reported_and_given_up_when_the_spec_is_corrected() {
     let mut play = Play::simple();
     play.settle();
     play.seen.pod = PodSeen::Stuck("container terraform is not starting: ErrImagePull".to_owned());
@@ -145,7 +145,7 @@ fn a_workspace_whose_first_pod_never_started_goes_when_it_is_deleted() {
 }
 
 #[test]
-fn a_job_without_a_pod_is_told_after_a_while() {
+fn a_job_without_a_pod_is_reported_after_a_while() {
     let mut play = Play::simple();
     play.settle();
     play.seen.pod = PodSeen::None;
@@ -182,7 +182,7 @@ fn a_failure_of_inputs_that_nobody_wants_any_more_is_forgotten() {
 }
 
 #[test]
-fn another_backend_is_told_and_nothing_is_made_anew_unless_asked_for() {
+fn another_backend_is_reported_and_nothing_is_recreated_unless_asked_for() {
     let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
     let mut play = Play::simple().applied();
     play = play.with("backend", s3);

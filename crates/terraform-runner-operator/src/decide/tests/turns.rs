@@ -11,7 +11,7 @@ fn stuck() -> Play {
 }
 
 #[test]
-fn a_run_whose_pod_does_not_start_gives_up_its_turn_in_time_and_is_tried_again_later() {
+fn a_run_whose_pod_does_not_start_gives_up_its_turn_in_time_and_is_retried_later() {
     let mut play = stuck();
     assert_eq!(play.settle(), [""; 0]);
     let start_by = play.now + SignedDuration::from_secs(600);

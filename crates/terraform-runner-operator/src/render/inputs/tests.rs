@@ -40,7 +40,7 @@ fn a_path_that_leads_out_of_the_module_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_its_field() {
+fn what_is_missing_is_reported_with_its_field() {
     let none = Sources::new();
     let case = |value: Value, expected: &str| assert_eq!(refused(value, &none), expected);
     case(
@@ -118,7 +118,7 @@ fn a_volume_of_the_runner_can_neither_be_replaced_nor_mounted() {
 }
 
 #[test]
-fn json_from_a_secret_that_is_none_is_told_without_its_value() {
+fn json_from_a_secret_that_is_none_is_reported_without_its_value() {
     let sources = Sources::from([source(Source::Secret, "creds", &[("list", "hunter2")])]);
     let value = json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" }, "as": "Json" }] });
     let error = refused(value, &sources);
@@ -405,7 +405,7 @@ fn of_what_a_spec_refers_to_only_the_keys_that_it_names_are_wanted() {
 }
 
 #[test]
-fn more_objects_than_are_read_are_refused_with_the_cure() {
+fn more_objects_than_are_read_are_refused_with_the_remedy() {
     assert_eq!(super::few_enough(64), Ok(()));
     let problem = super::few_enough(65).unwrap_err();
     assert!(problem.to_string().contains("65 Secrets and ConfigMaps") && !problem.may_come, "{problem}");

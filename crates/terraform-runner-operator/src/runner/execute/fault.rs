@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provisioner_without_a_shell_is_told_what_helps() {
+    fn a_provisioner_without_a_shell_is_reported_with_the_remedy() {
         let detail = "Error running command 'echo hello': fork/exec /bin/sh: no such file or directory. Output: ";
         let explained = with_shell_explained(detail).unwrap();
         assert!(

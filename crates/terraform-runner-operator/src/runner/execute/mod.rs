@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_plan_and_apply_both_say_is_told_once_and_errors_come_first() {
+    fn what_plan_and_apply_both_say_is_reported_once_and_errors_come_first() {
         let said =
             |severity, summary: &str| Diagnostic { severity, summary: summary.to_owned(), ..Diagnostic::default() };
         let warnings = || ["old syntax", "old name"].map(|summary| said(Severity::Warning, summary));

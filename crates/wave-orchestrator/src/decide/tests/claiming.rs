@@ -18,7 +18,7 @@ fn claimed(play: &mut Play) -> usize {
 }
 
 #[test]
-fn a_plan_that_is_not_told_of_what_it_has_to_hear_of_claims_that_and_says_nothing_new() {
+fn a_plan_without_the_subscription_that_it_needs_claims_it_and_reports_nothing_new() {
     let mut fleet = Play::fleet();
     let before = fleet.settle().status;
     fleet.ready("infrastructure-core");
@@ -57,7 +57,7 @@ fn an_endpoint_is_asked_once_everything_else_is_ready_and_no_longer_than_its_wav
 }
 
 #[test]
-fn an_endpoint_is_asked_anew_for_each_start_of_its_wave() {
+fn an_endpoint_is_asked_again_for_each_start_of_its_wave() {
     let mut play = Play::of(PROBED);
     play.settle();
     play.ready("one");

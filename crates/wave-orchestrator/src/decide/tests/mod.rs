@@ -318,7 +318,7 @@ fn late_readiness_resumes() {
 }
 
 #[test]
-fn a_deadline_is_a_moment_in_the_status_and_the_next_look_is_then() {
+fn a_deadline_is_a_moment_in_the_status_and_the_next_reconcile_is_then() {
     let mut fleet = Play::fleet();
     let decision = fleet.settle();
     let deadline = fleet.plan.status.as_ref().unwrap().wave("infrastructure-core").unwrap().deadline.unwrap();
@@ -376,7 +376,7 @@ fn on_failure_pause_starts_nothing_until_someone_resumes() {
 }
 
 #[test]
-fn on_failure_retry_tries_again_after_a_growing_pause_and_then_gives_up() {
+fn on_failure_retry_retries_after_a_growing_pause_and_then_gives_up() {
     let mut fleet = Play::fleet();
     (fleet.plan.spec.waves[0].on_failure, fleet.plan.spec.waves[0].retries) =
         (crate::api::v1alpha1::OnFailure::Retry, 2);
@@ -398,7 +398,7 @@ fn on_failure_retry_tries_again_after_a_growing_pause_and_then_gives_up() {
 }
 
 #[test]
-fn on_failure_rollback_takes_the_wave_back_once_and_blocks_what_depends_on_it() {
+fn on_failure_rollback_reverts_the_wave_once_and_blocks_what_depends_on_it() {
     let mut fleet = Play::fleet();
     fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Rollback;
     let rollback =
@@ -420,7 +420,7 @@ fn on_failure_rollback_takes_the_wave_back_once_and_blocks_what_depends_on_it() 
 }
 
 #[test]
-fn a_wave_that_never_was_ready_is_not_taken_back() {
+fn a_wave_that_never_was_ready_is_not_reverted() {
     let mut fleet = Play::fleet();
     fleet.plan.spec.waves[0].on_failure = crate::api::v1alpha1::OnFailure::Rollback;
     let rollback = crate::observe::Rollback { kept: None, wanted: Some(Arc::new("new".to_owned())) };
@@ -471,7 +471,7 @@ fn a_force_while_the_plan_is_paused_is_carried_out_when_it_goes_on() {
 }
 
 #[test]
-fn who_started_before_its_dependency_was_ready_is_told_unless_that_was_asked_for() {
+fn who_started_before_its_dependency_was_ready_is_reported_unless_that_was_asked_for() {
     let in_order = |play: &mut Play| {
         play.settle();
         opcore::conditions::find(&play.plan.status.as_ref().unwrap().conditions, "StartedInOrder").unwrap().status
@@ -515,7 +515,7 @@ fn a_wave_to_skip_that_does_not_exist_is_answered_once() {
 }
 
 #[test]
-fn a_new_revision_starts_a_new_rollout_and_what_is_ready_passes_in_one_look() {
+fn a_new_revision_starts_a_new_rollout_and_what_is_ready_passes_in_one_reconcile() {
     let mut fleet = Play::fleet();
     for wave in fleet.plan.spec.waves.clone() {
         fleet.settle();
@@ -563,7 +563,7 @@ fn a_wave_that_is_no_longer_ready_runs_again_and_its_dependants_stay_as_they_are
 }
 
 #[test]
-fn what_nobody_has_looked_at_yet_changes_nothing_that_is_published() {
+fn what_nobody_has_read_yet_changes_nothing_that_is_published() {
     let mut fleet = Play::fleet();
     for wave in fleet.plan.spec.waves.clone() {
         fleet.settle();
@@ -648,7 +648,7 @@ fn a_write_that_is_refused_again_and_again_changes_nothing_that_is_published() {
 }
 
 #[test]
-fn what_is_no_longer_refused_is_no_longer_told_even_while_progress_waits() {
+fn what_is_no_longer_refused_is_no_longer_reported_even_while_progress_waits() {
     let mut fleet = Play::fleet();
     fleet.look("infrastructure-core").total = 100;
     fleet.settle();

@@ -20,7 +20,7 @@ fn lose(play: &mut Play, wave: &str) {
 }
 
 #[test]
-fn a_wave_whose_member_cannot_be_looked_at_runs_out_of_time_and_the_others_go_on() {
+fn a_wave_whose_member_cannot_be_read_runs_out_of_time_and_the_others_go_on() {
     let mut fleet = Play::fleet();
     fleet.settle();
     fleet.ready("infrastructure-core").settle();
@@ -36,7 +36,7 @@ fn a_wave_whose_member_cannot_be_looked_at_runs_out_of_time_and_the_others_go_on
 }
 
 #[test]
-fn a_wave_that_was_ready_stays_so_while_nobody_can_look() {
+fn a_wave_that_was_ready_stays_so_while_nobody_can_read_it() {
     let mut fleet = Play::fleet();
     fleet.settle();
     assert_eq!(fleet.ready("infrastructure-core").phase("infrastructure-core"), WavePhase::Ready);

@@ -128,7 +128,7 @@ fn a_request_of_someone_else_counts_when_it_is_of_the_time_since_the_wave_starte
 }
 
 #[test]
-fn a_ready_wave_stays_so_while_flux_answers_a_person_and_is_not_asked_anew() {
+fn a_ready_wave_stays_so_while_flux_answers_a_person_and_is_not_asked_again() {
     let mut fleet = Play::fleet();
     fleet.look("infrastructure-core").nudges.push(nudge("k"));
     fleet.settle();
@@ -146,7 +146,7 @@ fn a_ready_wave_stays_so_while_flux_answers_a_person_and_is_not_asked_anew() {
 }
 
 #[test]
-fn a_wave_that_is_no_longer_ready_does_not_ask_again_unless_it_is_tried_again() {
+fn a_wave_that_is_no_longer_ready_does_not_ask_again_unless_it_is_retried() {
     let mut fleet = Play::fleet();
     fleet.look("infrastructure-core").nudges.push(nudge("k"));
     fleet.settle();

@@ -53,7 +53,7 @@ fn a_job_that_was_complete_is_done_even_when_it_goes() {
 }
 
 #[test]
-fn a_job_that_went_before_it_was_complete_is_made_anew() {
+fn a_job_that_went_before_it_was_complete_is_recreated() {
     for conditions in [json!([]), json!([{ "type": "Suspended", "status": "True" }])] {
         let mut desk = with_jobs();
         desk.sync("p");
@@ -82,7 +82,7 @@ fn after_a_restart_a_job_that_the_status_calls_complete_is_done() {
 }
 
 #[test]
-fn a_job_that_is_gone_is_made_anew_in_the_next_rollout() {
+fn a_job_that_is_gone_is_recreated_in_the_next_rollout() {
     let mut desk = with_jobs();
     desk.sync("p");
     desk.apply(&complete());

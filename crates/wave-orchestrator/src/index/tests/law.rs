@@ -107,7 +107,7 @@ fn tell(desk: &mut Desk, event: &Event) -> Wake {
 
 proptest! {
     #[test]
-    fn the_counts_are_those_of_someone_who_looks_at_everything_anew(events in vec(event(), 0..60)) {
+    fn the_counts_are_those_of_someone_who_reads_everything_again(events in vec(event(), 0..60)) {
         let mut desk = Desk::with(&waves());
         desk.sync("p");
         let mut world = World::default();

@@ -37,7 +37,7 @@ fn an_object_that_is_twice_in_a_wave_is_refused() {
 }
 
 #[test]
-fn why_a_write_was_refused_is_told_until_the_object_is_as_wanted() {
+fn why_a_write_was_refused_is_reported_until_the_object_is_as_wanted() {
     let mut desk = Desk::with(PLAN);
     desk.sync("p");
     let object = object_id("", "ConfigMap", "a");

@@ -14,7 +14,7 @@ fn widgets(desk: &Desk) -> ScopeId {
 }
 
 #[test]
-fn a_resync_leaves_what_is_known_as_it_is_until_everything_was_told_again() {
+fn a_resync_leaves_what_is_known_as_it_is_until_everything_was_reported_again() {
     let mut desk = Desk::with(PLAN);
     desk.see(&widget("w", "True"));
     desk.sync("p");
@@ -30,7 +30,7 @@ fn a_resync_leaves_what_is_known_as_it_is_until_everything_was_told_again() {
 }
 
 #[test]
-fn what_a_watch_has_still_to_tell_when_a_plan_asks_for_everything_anew_is_not_taken_for_everything() {
+fn what_a_watch_has_still_to_report_when_a_plan_requests_everything_again_is_not_taken_for_everything() {
     let mut desk = Desk::with(PLAN);
     desk.see(&widget("w", "True"));
     desk.sync("p");
@@ -49,7 +49,7 @@ fn what_a_watch_has_still_to_tell_when_a_plan_asks_for_everything_anew_is_not_ta
 }
 
 #[test]
-fn what_was_missed_leaves_a_watch_in_doubt_until_everything_is_told_anew() {
+fn what_was_missed_leaves_a_watch_in_doubt_until_everything_is_reported_again() {
     let mut desk = Desk::with(PLAN);
     desk.sync("p");
     let scope = widgets(&desk);
@@ -61,7 +61,7 @@ fn what_was_missed_leaves_a_watch_in_doubt_until_everything_is_told_anew() {
 }
 
 #[test]
-fn a_member_that_nobody_can_look_at_says_why_until_it_can_be_and_the_others_count() {
+fn a_member_that_nobody_can_read_says_why_until_it_can_be_and_the_others_count() {
     let mut desk = Desk::with(PLAN);
     desk.apply(&map("p", "a", "rain"));
     let scope = widgets(&desk);
@@ -94,7 +94,7 @@ fn what_is_known_already_counts_while_its_watch_is_in_trouble() {
 }
 
 #[test]
-fn a_kind_of_which_nobody_can_tell_whether_it_is_served_is_neither_missing_nor_gone() {
+fn a_kind_of_which_it_is_unknown_whether_it_is_served_is_neither_missing_nor_gone() {
     let mut desk = Desk::new();
     let kind = ("example.io/v1".to_owned(), "Widget".to_owned());
     let served = desk.served.insert(kind.clone(), Served::Unknown { reason: "service unavailable".to_owned() });
