@@ -20,11 +20,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The result of probing an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeSeen {
+pub struct ProbeResult {
     /// The endpoint.
     pub address: String,
     /// None: it answers. Otherwise the reason why it does not count as ready.
-    pub lack: Option<String>,
+    pub failure: Option<String>,
 }
 
 /// An endpoint that is probed for one start of a wave, until it answers.
@@ -52,9 +52,9 @@ impl Endpoint {
     }
 
     /// The result of this probe; none: there is no result yet.
-    pub fn seen(&self, lack: Option<Option<String>>) -> ProbeSeen {
-        let lack = lack.unwrap_or_else(|| Some("not probed yet".to_owned()));
-        ProbeSeen { address: address(&self.probe), lack }
+    pub fn observed(&self, failure: Option<Option<String>>) -> ProbeResult {
+        let failure = failure.unwrap_or_else(|| Some("not probed yet".to_owned()));
+        ProbeResult { address: address(&self.probe), failure }
     }
 }
 
@@ -75,9 +75,9 @@ impl Question for Endpoint {
         Some(format!("no response within {PATIENCE:?}"))
     }
 
-    fn again(&self, lack: &Option<String>, same: u32) -> Option<Duration> {
+    fn again(&self, failure: &Option<String>, same: u32) -> Option<Duration> {
         let pause = FIRST_PAUSE.saturating_mul(1 << same.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
-        lack.is_some().then_some(pause)
+        failure.is_some().then_some(pause)
     }
 }
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::wait::{PATIENCE, gone, until, yaml};
+use crate::wait::{PATIENCE, gone, until};
 use crate::{Release, Stage};
 
 mod svid;
@@ -52,20 +52,23 @@ const KEPT: [&str; 5] = [
 
 /// Installs the operator with SPIRE's images in the node, in a cluster without a stack, and waits until it works.
 pub async fn install(stage: &Stage) -> anyhow::Result<Release> {
-    let images = stage.images_of("spire").await?;
-    let volume = stage.image(VOLUME).await?;
     clear(stage).await?;
-    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
-    let namespace: Namespace = serde_json::from_value(json!({
-        "metadata": { "name": NAMESPACE, "labels": { "pod-security.kubernetes.io/enforce": "privileged" } },
-    }))?;
-    namespaces.create(&PostParams::default(), &namespace).await?;
-    let mut env: Vec<Value> =
-        images.iter().map(|(variable, image)| json!({ "name": variable, "value": image })).collect();
-    let volume = format!("{}:{}", volume.repository, volume.tag);
-    env.push(json!({ "name": "OPCORE_IMAGE_SPIRE_VOLUME", "value": volume }));
-    env.push(json!({ "name": "OPCORE_OPERAND_PULL_POLICY", "value": "IfNotPresent" }));
-    let values = stage.with_image(OPERATOR, json!({ "extraEnv": env })).await?;
+    let volume = stage.image(VOLUME).await?;
+    let mut images = json!({ "spireVolume": { "repository": volume.repository, "tag": volume.tag } });
+    for (variable, image) in stage.images_of("spire").await? {
+        let value = match variable.as_str() {
+            "OPCORE_IMAGE_SPIRE_SERVER" => "spireServer",
+            "OPCORE_IMAGE_SPIRE_AGENT" => "spireAgent",
+            "OPCORE_IMAGE_OIDC_PROVIDER" => "oidcDiscoveryProvider",
+            "OPCORE_IMAGE_CONTROLLER_MANAGER" => "spireControllerManager",
+            "OPCORE_IMAGE_CSI_DRIVER" => "spiffeCsiDriver",
+            "OPCORE_IMAGE_CSI_REGISTRAR" => "csiNodeDriverRegistrar",
+            _ => continue,
+        };
+        let (repository, tag) = image.rsplit_once(':').context("an image has a tag")?;
+        images[value] = json!({ "repository": repository, "tag": tag });
+    }
+    let values = stage.with_image(OPERATOR, json!({ "operands": { "images": images } })).await?;
     stage.install(OPERATOR, CHART, &values).await
 }
 

@@ -463,7 +463,7 @@ async fn a_backup_that_failed_says_why() {
     let server = eventually(&scene.all::<SpireServer>(), "cluster", "asked for a backup", asked).await;
     let about = opcore::events::Events::new(scene.user.client.clone(), "lifecycle-operator");
     let words = "There is no backup manual-20260101-121000: keys.json could not be read.";
-    about.tell(&server.object_ref(&()), &opcore::Note::warning("BackupFailed", words)).await;
+    about.emit(&server.object_ref(&()), &opcore::Note::warning("BackupFailed", words)).await;
     answer(&scene, json!({ "work": null })).await;
     let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

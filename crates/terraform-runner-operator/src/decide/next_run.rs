@@ -293,7 +293,7 @@ struct Trouble {
 /// Whether a pod is not starting, as far as can be known.
 pub(super) fn does_not_start(pod: &PodSeen, now: Timestamp) -> bool {
     match pod {
-        PodSeen::None | PodSeen::Stuck(_) => true,
+        PodSeen::None | PodSeen::Stuck(_) | PodSeen::NeverRan(_) => true,
         PodSeen::Starting { since, .. } => since.is_some_and(|since| TO_START.after(since) <= now),
         PodSeen::Started | PodSeen::Leaving { .. } => false,
     }
@@ -316,7 +316,7 @@ pub(super) fn why_not_started(workspace: &TerraformWorkspace) -> Option<&str> {
 fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
     // Nothing is reported before this time.
     let (reason, from, message) = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
-        (PodSeen::Stuck(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
+        (PodSeen::Stuck(trouble) | PodSeen::NeverRan(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
         (PodSeen::None, Some(made_at)) => {
             let message = format!("it has no pod; to see why, run kubectl describe job {}.", run.job);
             (NOT_STARTING, WITHOUT_POD.after(made_at), message)

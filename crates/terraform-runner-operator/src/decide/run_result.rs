@@ -45,13 +45,13 @@ fn over(
     if let Some(job) = job {
         run.job_uid = Some(job.target.uid.clone());
     }
-    if let Some(report) = seen.report.as_ref().filter(|report| report.run == run.job) {
+    if let Some(report) = seen.report.as_ref().filter(|report| is_about(report, run)) {
         let run = run.clone();
         return Some(reported(workspace, run, report, seen, status, now));
     }
     if job.is_none() && seen.pod != PodSeen::None {
         // Its Job is gone, and its pod is terminating: what the pod still does cannot be known before it is gone.
-        run.given_up &= matches!(seen.pod, PodSeen::Stuck(_) | PodSeen::Starting { .. });
+        run.given_up &= matches!(seen.pod, PodSeen::Stuck(_) | PodSeen::Starting { .. } | PodSeen::NeverRan(_));
         return None;
     }
     let names = render::names(workspace);
@@ -77,6 +77,17 @@ fn over(
             // The failure must not count against the next run.
             (status.failures, status.retry_at) = (0, None);
         }
+        return None;
+    }
+    if let (Some(_), PodSeen::NeverRan(why)) = (job.and_then(|job| job.ended.as_ref()), &seen.pod)
+        && (run.previous_inputs.is_some() || !seen.has_state(&names))
+    {
+        let (run, why) = (run.clone(), format!("Terraform did not run, because {why}"));
+        if run.action == Action::Check {
+            finish(run, Outcome::Failed, StageTimes::default(), status, now);
+            return Some(vec![check_failed(&format!("{why}."))]);
+        }
+        not_begun(run, why, Outcome::Failed, status, now);
         return None;
     }
     let why = match job {
@@ -106,6 +117,12 @@ fn over(
     let begun: Vec<&str> = journal.iter().flat_map(|journal| journal.begun.values()).map(String::as_str).collect();
     finish(run, Outcome::Lost, StageTimes::default(), status, now);
     not_recorded(workspace, &begun).map(|note| vec![note])
+}
+
+/// Whether a report is about this run. After a status was lost, runs are counted from one again: a run of the same name may
+/// have had other inputs.
+fn is_about(report: &Report, run: &Run) -> bool {
+    report.run == run.job && report.inputs == run.inputs
 }
 
 /// A run was no longer wanted before its Job was created: only its number is remembered.

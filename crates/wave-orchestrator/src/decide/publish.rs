@@ -19,7 +19,7 @@ const NAMED: usize = 5;
 /// Fills in the status of the whole plan: phase, counts, conditions.
 pub(super) fn describe(
     plan: &WavePlan,
-    seen: &Observed,
+    observed: &Observed,
     graph: &Graph,
     requests: &Requests,
     failed: Option<&str>,
@@ -43,7 +43,7 @@ pub(super) fn describe(
             Some(held) => format!("All {} waves are ready. {held}.", status.waves.len()),
         };
         (PlanPhase::Ready, Summary::ready("RolledOut", message))
-    } else if let Some(first) = seen.denied.first() {
+    } else if let Some(first) = observed.denied.first() {
         let message = format!("The operator is not allowed to {first}.");
         (PlanPhase::Failed, Summary::stalled("Forbidden", message))
     } else if paused {
@@ -59,7 +59,7 @@ pub(super) fn describe(
     } else if let Some(why) = invalid {
         (PlanPhase::Invalid, Summary::stalled("InvalidSpec", format!("spec.waves: {why}.")))
     } else {
-        let phase = if trouble.iter().any(|wave| wave.not_ready.iter().any(|lack| lack.reason == "InvalidWave")) {
+        let phase = if trouble.iter().any(|wave| wave.not_ready.iter().any(|entry| entry.reason == "InvalidWave")) {
             PlanPhase::Invalid
         } else {
             PlanPhase::Failed
@@ -94,17 +94,17 @@ fn running_words(running: &[&WaveStatus], trouble: &[&WaveStatus]) -> String {
 }
 
 fn trouble_words(trouble: &[&WaveStatus]) -> String {
-    let told = trouble.iter().take(NAMED).map(|wave| {
+    let reported = trouble.iter().take(NAMED).map(|wave| {
         let what = match (wave.phase, &wave.deadline) {
             (WavePhase::TimedOut, Some(deadline)) => format!("Wave {} was not ready by {deadline:.0}", wave.name),
             _ => format!("Wave {} failed", wave.name),
         };
         match wave.not_ready.first() {
-            Some(lack) => format!("{what}: {}", lack.message),
+            Some(entry) => format!("{what}: {}", entry.message),
             None => format!("{what}."),
         }
     });
-    told.collect::<Vec<_>>().join(" ")
+    reported.collect::<Vec<_>>().join(" ")
 }
 
 fn names(waves: &[&WaveStatus]) -> String {

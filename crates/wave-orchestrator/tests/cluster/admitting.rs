@@ -1,4 +1,5 @@
-//! What cannot be carried out: refused by the API server where it can tell, else by the operator, with the place and the remedy.
+//! Invalid plans: rejected by the API server if it can detect the error, otherwise by the operator, with the place and
+//! the remedy.
 
 use wave_orchestrator::api::v1alpha1::PlanPhase;
 

@@ -6,8 +6,8 @@ use std::pin::pin;
 use anyhow::{Context, ensure};
 use e2e::identity::{STACK_PATIENCE, all, api, checked_backup, install, orphans, phase, stack, workload};
 use e2e::{PATIENCE, Stage, gone, holds, scenario, until, yaml};
-use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{DeleteParams, ListParams};
@@ -116,7 +116,7 @@ async fn nothing_is_left_but_the_data(stage: &Stage) -> anyhow::Result<()> {
     let bound: Vec<_> = bound.map(ResourceExt::name_any).collect();
     ensure!(bound == [BACKUP_CLAIM, DATA_CLAIM], "{bound:?}");
     for node in all::<CSINode>(stage).list(&ListParams::default()).await? {
-        let drivers: Vec<_> = node.spec.drivers.iter().flatten().map(|driver| driver.name.as_str()).collect();
+        let drivers: Vec<_> = node.spec.drivers.iter().map(|driver| driver.name.as_str()).collect();
         ensure!(!drivers.contains(&PLUGIN_NAME), "{} still has the driver", node.name_any());
     }
     Ok(())

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Play, lock};
 use crate::api::v1alpha1::{Action, FINALIZER, Outcome, WorkspacePhase};
 use crate::decide::refused;
-use crate::observe::PodSeen;
+use crate::observe::{JobEnd, PodSeen};
 use crate::render::{self, Sources};
 use crate::run::report::{Journal, Report, Stage};
 
@@ -104,6 +104,67 @@ fn a_job_that_is_refused_ends_its_run_and_is_retried_later() {
     assert!(play.message().contains("exceeded quota"), "{}", play.message());
     play.wait(11).settle();
     assert_eq!(play.run().number, 2);
+}
+
+#[test]
+fn a_run_whose_container_cannot_be_started_has_applied_nothing_and_its_workspace_can_go() {
+    let unstartable = |play: &mut Play| {
+        let job = play.run().job.clone();
+        let job = play.seen.jobs.iter_mut().find(|known| known.target.name == job).unwrap();
+        job.ended = Some(JobEnd::Failed("BackoffLimitExceeded".to_owned()));
+        play.seen.pod = PodSeen::NeverRan("container terraform could not be started: StartError".to_owned());
+        play.settle();
+    };
+    let mut play = Play::simple();
+    play.settle();
+    unstartable(&mut play);
+    assert_eq!((play.reason().as_str(), play.run().outcome), ("RunFailed", Some(Outcome::Failed)));
+    assert!(play.message().contains("container terraform could not be started: StartError"), "{}", play.message());
+    assert_eq!(play.workspace.status.as_ref().unwrap().begun_inputs, None, "nothing was applied");
+    play.wait(11).settle();
+    assert_eq!(play.run().number, 2, "it is tried again");
+    unstartable(&mut play);
+    play.delete();
+    assert!(goes(&mut play), "{}", play.message());
+
+    // What was applied before stays to be destroyed.
+    let mut play = Play::simple().applied().with("variables", json!({ "size": 3 }));
+    let before = play.workspace.status.as_ref().unwrap().begun_inputs.clone();
+    play.settle();
+    unstartable(&mut play);
+    assert_eq!(play.workspace.status.as_ref().unwrap().begun_inputs, before);
+    play.delete().settle();
+    assert_eq!(play.run().action, Action::Destroy);
+}
+
+#[test]
+fn a_state_that_the_status_knows_nothing_of_is_kept_when_the_workspace_is_deleted() {
+    for policy in ["Destroy", "Force", "Retain"] {
+        let mut play = Play::simple().with("deletionPolicy", json!(policy)).applied();
+        // Someone edits it.
+        play.workspace.status = None;
+        play.delete();
+        assert_eq!(goes(&mut play), policy != "Destroy", "{policy}: {}", play.message());
+        if policy == "Destroy" {
+            assert_eq!(play.reason(), "DestroyBlocked");
+            assert!(play.message().contains("-state has a state of it. To delete the workspace"), "{}", play.message());
+        }
+        assert!(play.seen.parts.iter().any(|part| part.target.name.ends_with("-state")), "{policy}");
+    }
+}
+
+#[test]
+fn a_report_about_other_inputs_is_not_taken_for_that_of_a_run_with_the_same_name() {
+    let mut play = Play::simple().applied();
+    // Someone edits the status, so that runs are counted from one again, and the spec is another one by then.
+    play.workspace.status = None;
+    play = play.with("variables", json!({ "size": 3 }));
+    play.settle();
+    assert_ne!(play.phase(), WorkspacePhase::Ready, "nothing of that was applied");
+    play.wait(11).settle();
+    assert_eq!((play.run().number, play.run().action), (2, Action::Apply));
+    play.ends(Outcome::Applied, |_| {}).settle();
+    assert_eq!(play.phase(), WorkspacePhase::Ready);
 }
 
 #[test]
