@@ -15,7 +15,7 @@ use opcore::operator::Reconciled;
 use super::stack::{CHART, Kinds, OperandName};
 use crate::cluster::listed;
 use crate::consent::Consent;
-use crate::objects::{Answer, Objects, Patience};
+use crate::objects::{Answer, Objects, WaitFlags};
 use crate::output;
 use crate::phrases::printable;
 
@@ -49,7 +49,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 /// Gives up every step that is not over, as the annotation says it.

@@ -150,7 +150,7 @@ impl Plan {
             (Some(kind), _) => format!("{kind} {SINGLETON}"),
             (None, Some(_)) => format!("{PARENT} {SINGLETON}"),
             (None, None) => anyhow::bail!(
-                "There is no {PARENT} {SINGLETON}: say which operand, one of {}.",
+                "There is no {PARENT} {SINGLETON}: name an operand, one of {}.",
                 stack.operands.iter().map(|peer| OperandName::of(peer.kind)).collect::<Vec<_>>().join(", ")
             ),
         };
