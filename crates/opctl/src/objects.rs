@@ -212,7 +212,7 @@ where
         fulfilled: impl Fn(&K) -> bool,
     ) -> anyhow::Result<Option<K>> {
         let name = object.name_any();
-        match self.request_until_gone(object, patience, change, fulfilled).await? {
+        match Box::pin(self.request_until_gone(object, patience, change, fulfilled)).await? {
             Answer::NotAwaited => Ok(None),
             Answer::Done(after) => Ok(Some(*after)),
             Answer::Gone => bail!("{} {name} was deleted meanwhile.", Self::kind()),
@@ -233,7 +233,7 @@ where
                 change(object)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
             Ok(json!({ "metadata": { "annotations": all } }))
         };
-        self.change(object, annotations).await?;
+        Box::pin(self.change(object, annotations)).await?;
         if !patience.wait {
             output::print_lines(&[format!("{kind} {name} is annotated.")])?;
             return Ok(Answer::NotAwaited);

@@ -265,7 +265,8 @@ fn parts<K: Operand + CustomResourceExt>(objects: &Objects<K>) -> LocalBoxStream
 /// What the watches have told so far.
 #[derive(Default)]
 struct Known {
-    parent: Option<Option<Box<ZeroTrustWorkloadIdentityManager>>>,
+    parent_reported: bool,
+    parent: Option<Box<ZeroTrustWorkloadIdentityManager>>,
     operands: Vec<(OperandKind, Option<Box<Peer>>)>,
 }
 
@@ -273,7 +274,7 @@ impl Known {
     /// The stack with this part; none until all parts are known.
     fn stack(&mut self, part: Part) -> Option<Stack> {
         match part {
-            Part::Parent(parent) => self.parent = Some(parent),
+            Part::Parent(parent) => (self.parent_reported, self.parent) = (true, parent),
             Part::Operand(kind, peer) => {
                 self.operands.retain(|(other, _)| *other != kind);
                 self.operands.push((kind, peer));
@@ -281,8 +282,10 @@ impl Known {
             }
             Part::Failed(_) => return None,
         }
-        let parent = self.parent.as_ref().filter(|_| self.operands.len() == OperandKind::ALL.len())?;
+        if !self.parent_reported || self.operands.len() < OperandKind::ALL.len() {
+            return None;
+        }
         let operands = self.operands.iter().filter_map(|(_, peer)| peer.as_deref().cloned()).collect();
-        Some(Stack { parent: parent.as_deref().cloned(), operands })
+        Some(Stack { parent: self.parent.as_deref().cloned(), operands })
     }
 }

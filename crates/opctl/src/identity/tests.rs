@@ -108,7 +108,7 @@ fn a_stack_that_no_operator_has_seen_says_so() {
     let words = "The operator has not reconciled it yet: is lifecycle-operator running?";
     assert!(text.starts_with(&format!("ZeroTrustWorkloadIdentityManager cluster   Unknown\n{words}\n")), "{text}");
     assert!(
-        text.contains("SpireAgent                   False   Unknown   3h10m   the operator has not looked"),
+        text.contains("SpireAgent                   False   Unknown   3h10m   the operator has not reconciled"),
         "{text}"
     );
 }

@@ -54,7 +54,7 @@ async fn a_file_with_a_cycle_or_an_unknown_wave_is_refused_with_the_path() {
 }
 
 #[tokio::test]
-async fn a_file_that_holds_no_plan_several_or_a_misspelt_one_is_refused_with_the_cure() {
+async fn a_file_that_holds_no_plan_several_or_a_misspelt_one_is_refused_with_the_remedy() {
     let refusal = async |text: &str| {
         let file = file(text);
         let place = file.path().display().to_string();

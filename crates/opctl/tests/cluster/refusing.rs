@@ -61,7 +61,7 @@ async fn who_may_not_look_is_told_which_right_is_missing() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_cannot_be_reached_or_is_not_configured_is_said_with_the_cure() {
+async fn a_cluster_that_cannot_be_reached_or_is_not_configured_is_said_with_the_remedy() {
     let user = User::shared().await;
     let (_dir, kubeconfig) = changed(&user, |config| {
         for cluster in &mut config.clusters {
