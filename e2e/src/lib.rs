@@ -17,6 +17,7 @@
 
 mod explain;
 mod helm;
+pub mod identity;
 pub mod image;
 pub mod notebook;
 pub mod processes;

@@ -1,6 +1,7 @@
 //! The stage of a scenario: one node for the whole run, a fresh namespace for each scenario, and a cleaner.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -188,6 +189,19 @@ impl Stage {
     pub async fn load_component(&self, image: &str, component: &str) -> anyhow::Result<()> {
         let program = sandbox::program(component).await?;
         self.sandbox.load_image(&sandbox::Image::new(image, program)?).await
+    }
+
+    /// The images of a part, e.g. `spire`, put into the node, and their kinds into the cluster: the variables that name them, and
+    /// their names. None in a cluster that is no sandbox, which pulls those of their makers.
+    pub async fn images_of(&self, part: &str) -> anyhow::Result<BTreeMap<String, String>> {
+        if self.sandbox.is_foreign() {
+            return Ok(BTreeMap::new());
+        }
+        let part = part.parse()?;
+        if self.sandbox.facts(part).is_empty() {
+            self.sandbox.add_images(part).await?;
+        }
+        Ok(self.sandbox.facts(part))
     }
 
     /// Installs a chart of this repository, e.g. `charts/notebook-operator`, and waits until it works.

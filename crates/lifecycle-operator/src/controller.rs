@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
@@ -168,6 +169,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
                 any::<_, RoleBinding>(watches, ours);
                 any::<_, ClusterRole>(watches, ours);
                 any::<_, ClusterRoleBinding>(watches, ours);
+                any::<_, ValidatingWebhookConfiguration>(watches, ours);
                 any::<_, Ingress>(watches, ours);
                 any::<_, Job>(watches, ours);
                 any::<_, PersistentVolumeClaim>(watches, ours);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service, ServiceAccount};
@@ -180,12 +181,12 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
 }
 
 /// The kinds of which an operand may have objects: what is no longer wanted is found among them.
-fn owned_kinds(kind: OperandKind, platform: Platform, has_spiffe_ids: bool) -> Vec<OwnedKind> {
+fn owned_kinds(kind: OperandKind, platform: Platform) -> Vec<OwnedKind> {
     let optional =
         |has: bool, resource: ApiResource, namespaced: bool| has.then_some(OwnedKind { resource, namespaced });
     let route = || optional(platform.routes, routes(), true);
     let constraints = || optional(platform.security_context_constraints, security_context_constraints(), false);
-    let spiffe_ids = || optional(has_spiffe_ids, cluster_spiffe_ids(), false);
+    let spiffe_ids = || optional(platform.spiffe_ids, cluster_spiffe_ids(), false);
     match kind {
         OperandKind::SpireServer => [
             namespaced::<ServiceAccount>(),
@@ -195,6 +196,7 @@ fn owned_kinds(kind: OperandKind, platform: Platform, has_spiffe_ids: bool) -> V
             namespaced::<RoleBinding>(),
             clustered::<ClusterRole>(),
             clustered::<ClusterRoleBinding>(),
+            clustered::<ValidatingWebhookConfiguration>(),
             namespaced::<StatefulSet>(),
             namespaced::<Ingress>(),
             namespaced::<Job>(),
@@ -257,7 +259,7 @@ impl Eyes {
     pub async fn of_operand<K: Operand>(&self, operand: &K, context: &Context) -> Result<Observed, Error> {
         let reader = context.reader();
         let namespace = self.settings.namespace.as_str();
-        let (platform, has_spiffe_ids) = self.platform().await;
+        let platform = self.platform().await;
         let parent = reader.all::<ZeroTrustWorkloadIdentityManager>().get_opt(SINGLETON).await?;
         let mut observed = Observed { parent, peers: peers(context).await?, platform, ..Observed::default() };
 
@@ -265,7 +267,7 @@ impl Eyes {
         observed.namespace_exists = namespaces.is_some_and(|found| found.metadata.deletion_timestamp.is_none());
 
         let ours = ListParams::default().labels(&format!("{OWNER_LABEL}={}", operand.uid().unwrap_or_default()));
-        for kind in owned_kinds(K::KIND, platform, has_spiffe_ids) {
+        for kind in owned_kinds(K::KIND, platform) {
             let objects = reader.dynamic(&kind.resource, kind.namespaced.then_some(namespace));
             for object in objects.list(&ours).await? {
                 observed.found.push(Found::new(&kind.resource, object)?);
@@ -333,19 +335,11 @@ impl Eyes {
             .collect();
         let driver = observed.peer(OperandKind::SpiffeCSIDriver).and_then(|peer| peer.spec["pluginName"].as_str());
         let is_ours = |name: &str| names.contains(name) || driver == Some(name);
-        let uses = |pod: &Pod| {
-            let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-            volumes.filter_map(|volume| volume.csi.as_ref()).any(|csi| is_ours(&csi.driver))
-        };
-        let over = |pod: &Pod| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            matches!(phase, Some("Succeeded" | "Failed"))
-        };
         let mut consumers = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
         loop {
             let pods = context.reader().all::<Pod>().list(&page).await?;
-            let users = pods.iter().filter(|pod| uses(pod) && !over(pod));
+            let users = pods.iter().filter(|pod| uses_driver(pod, is_ours));
             consumers.extend(
                 users.map(|pod| Consumer { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() }),
             );
@@ -362,22 +356,30 @@ impl Eyes {
         Ok(())
     }
 
-    /// Which optional APIs there are, and whether there are ClusterSPIFFEIDs. One that does not answer counts as not
-    /// there: nothing of it is written then, and nothing is deleted.
-    async fn platform(&self) -> (Platform, bool) {
+    /// Which optional APIs there are. One that does not answer counts as not there: nothing of it is written then, and
+    /// nothing is deleted.
+    async fn platform(&self) -> Platform {
         let written = |resource: &ApiResource| (resource.api_version.clone(), resource.kind.clone());
         let all = [routes(), security_context_constraints(), http_routes(), cluster_spiffe_ids()];
         let kinds: BTreeSet<WrittenKind> = all.iter().map(written).collect();
         let served = self.discovery.served(&kinds).await;
         let is_served = |resource: &ApiResource| matches!(served.get(&written(resource)), Some(Served::Yes { .. }));
         let [route, constraints, http_route, spiffe_id] = all;
-        let platform = Platform {
+        Platform {
             routes: is_served(&route),
             security_context_constraints: is_served(&constraints),
             http_routes: is_served(&http_route),
-        };
-        (platform, is_served(&spiffe_id))
+            spiffe_ids: is_served(&spiffe_id),
+        }
     }
+}
+
+/// Whether a pod that is not over has a volume of a driver that is ours.
+pub fn uses_driver(pod: &Pod, is_ours: impl Fn(&str) -> bool) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_over = matches!(phase, Some("Succeeded" | "Failed"));
+    !is_over && volumes.filter_map(|volume| volume.csi.as_ref()).any(|csi| is_ours(&csi.driver))
 }
 
 /// All operands that exist.

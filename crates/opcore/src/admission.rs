@@ -224,7 +224,7 @@ fn quoted(text: &str) -> String {
 /// Only when the policies cannot be represented at all. Errors of the API server are logged, and the write is retried.
 pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
     let plans = policies.iter().map(|policy| policy.writes().map(Writes::from_iter)).collect::<Result<Vec<_>, _>>();
-    let plans = plans.map_err(|error| Error::Bug(format!("a policy that is no JSON: {error}")))?;
+    let plans = plans.map_err(|error| Error::Bug(format!("cannot serialize an admission policy: {error}")))?;
     let claimant = Claimant { operator: context.operator().to_owned(), owner: None };
     let labels = format!("{OPERATOR_LABEL}={},!{OWNER_LABEL}", context.operator());
     let changes = |resource: ApiResource| {
@@ -275,11 +275,15 @@ fn is_done(refused: Result<Option<Refusal>, Error>) -> bool {
     match refused {
         Ok(None) => true,
         Ok(Some(refusal)) => {
-            tracing::warn!(reason = refusal.reason.as_str(), "a policy is not as it should be: {}", refusal.message);
+            tracing::warn!(
+                reason = refusal.reason.as_str(),
+                "an admission policy could not be restored: {}",
+                refusal.message
+            );
             false
         }
         Err(error) => {
-            tracing::warn!(%error, "a policy could not be checked; trying again");
+            tracing::warn!(%error, "an admission policy could not be checked; retrying");
             false
         }
     }

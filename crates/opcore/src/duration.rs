@@ -98,10 +98,10 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed: SignedDuration =
-            text.parse().map_err(|_| format!("{text:?} is no duration; write one such as 30s, 5m or 1h30m"))?;
+            text.parse().map_err(|_| format!("{text:?} is not a duration; use one such as 30s, 5m or 1h30m"))?;
         Duration::try_from(parsed)
             .map(Self::from)
-            .map_err(|_| format!("{text:?} is negative; write one such as 30s or 5m"))
+            .map_err(|_| format!("{text:?} is negative; use a duration such as 30s or 5m"))
     }
 }
 

@@ -370,7 +370,7 @@ impl ControlPlane {
             (Component::Containerd, Some(enclosure)) => Ok(Probe::Socket(enclosure.file(settings::CONTAINERD_SOCKET))),
             (Component::Part(part), _) => match part.definition().work {
                 Work::Process { health, .. } => Probe::part(health, (self.address(component), self.port(component))),
-                Work::Pods(_) | Work::Files { .. } => bail!("{part} is no process of its own."),
+                Work::Pods(_) | Work::Images(_) | Work::Files { .. } => bail!("{part} is no process of its own."),
             },
             _ => Probe::http(&self.home, component, (self.address(component), self.port(component))).await,
         }

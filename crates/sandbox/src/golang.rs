@@ -13,7 +13,8 @@ use crate::catalogue::Recipe;
 use crate::path_lookup;
 use crate::progress::Step;
 
-/// Everything that decides what comes out of a build, apart from the sources: part of the cache key.
+/// Everything that decides what comes out of a build, apart from the sources: part of the cache key. A component with parts in C
+/// says so itself, in what is another part of that key.
 pub(crate) const BUILD_SETTINGS: [(&str, &str); 4] = [
     ("CGO_ENABLED", "0"),
     ("GOFLAGS", "-mod=readonly -buildvcs=false"),
@@ -61,7 +62,7 @@ impl Toolchain {
     }
 
     /// # Errors
-    /// This Go is older than the component asks for.
+    /// This Go is older than the component asks for, or there is no compiler for its parts in C.
     pub(crate) fn serves(&self, recipe: &Recipe) -> anyhow::Result<()> {
         if numbers(&self.version) < numbers(&recipe.go) {
             bail!(
@@ -71,6 +72,9 @@ impl Toolchain {
                 recipe.version,
                 recipe.go
             );
+        }
+        if recipe.cgo() && path_lookup("gcc").is_none() {
+            bail!("{} has parts in C, and gcc is not found: install the packages gcc and libc6-dev.", recipe.name);
         }
         Ok(())
     }
@@ -172,6 +176,9 @@ impl Toolchain {
             .env("GOTMPDIR", tmp)
             // Compilers are short-lived: not collecting garbage saves a quarter of the time.
             .env("GOGC", "off");
+        if recipe.cgo() {
+            command.env("CGO_ENABLED", "1").env("CC", "gcc");
+        }
         command
     }
 }

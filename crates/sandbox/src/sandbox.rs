@@ -17,7 +17,8 @@ use crate::control_plane::{ControlPlane, Nobody};
 use crate::home::Home;
 use crate::image::{self, Image, Layout};
 use crate::launch::Lifetime;
-use crate::node::Enclosure;
+use crate::node::{Enclosure, remains};
+use crate::parts::Work;
 use crate::process::ProcessId;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
@@ -288,19 +289,41 @@ impl Sandbox {
         self.load(move || Layout::read(&file, None)).await
     }
 
+    /// Adds a part that is images for pods, e.g. `"spire".parse()?`: puts them into the node and their kinds into the cluster, as
+    /// `sandbox up --with` does.
+    ///
+    /// # Errors
+    /// There is no node, or the part is none of images, or it cannot be built.
+    pub async fn add_images(&self, part: Part) -> anyhow::Result<()> {
+        let Work::Images(images) = part.definition().work else {
+            bail!("{part} is started with a sandbox: name it in Options {{ with, .. }}.");
+        };
+        let (home, enclosure) = self.node()?;
+        let binaries = Binaries::for_parts(&[part], true, Progress::detect()).await?;
+        let network = remains::network(home);
+        let place = parts::Place { part, home, binaries: &binaries, network, port: 0 };
+        parts::install_definitions(&place, || self.client()).await?;
+        parts::prepare(&place)?;
+        parts::load_images(images, &binaries, &enclosure, home).await
+    }
+
     async fn load(&self, made: impl FnOnce() -> anyhow::Result<Layout> + Send + 'static) -> anyhow::Result<()> {
-        let home = match &self.place {
-            Place::Own { plane, .. } => plane.home(),
-            Place::Given { home: Some(home), .. } => home,
-            Place::Given { home: None, .. } => bail!(
+        let (home, enclosure) = self.node()?;
+        let layout = tokio::task::spawn_blocking(made).await??;
+        image::load(layout, &enclosure, home).await
+    }
+
+    /// What is needed to put images into its node.
+    fn node(&self) -> anyhow::Result<(&Home, Enclosure)> {
+        let Some(home) = self.home() else {
+            bail!(
                 "Images cannot be put into a cluster given by OPCORE_KUBECONFIG: load them with the tools of that \
                  cluster."
-            ),
+            );
         };
         let enclosure =
             self.enclosure().context("This sandbox has no node: start one with Options { node: true, .. }")?;
-        let layout = tokio::task::spawn_blocking(made).await??;
-        image::load(layout, &enclosure, home).await
+        Ok((home, enclosure))
     }
 
     /// Where its node runs, if it has one.

@@ -127,7 +127,7 @@ fn main() -> std::process::ExitCode {
     opcore::runtime::run_with(opcore::build_info!(), |context, flags: RunFlags| async move {
         if !flags.approvals_guarded {
             tracing::warn!(
-                "no admission policy asks for the right to approve: whoever may annotate a workspace may approve its plans; admissionPolicies.enabled of the chart brings one"
+                "no admission policy checks the right to approve, so everyone who may annotate a workspace may approve its plans; to install a policy, set admissionPolicies.enabled of the chart"
             );
         }
         let limits = flags.limits();

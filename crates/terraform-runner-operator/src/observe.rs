@@ -643,7 +643,7 @@ fn trouble(pod: &Pod) -> Option<String> {
         condition.type_ == "PodScheduled" && condition.status == "False" && condition.reason.is_some()
     });
     if let Some(condition) = unscheduled {
-        return Some(format!("its pod waits for a node: {}", condition.message.as_deref().unwrap_or_default()));
+        return Some(format!("its pod cannot be scheduled: {}", condition.message.as_deref().unwrap_or_default()));
     }
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     containers.into_iter().find_map(waiting)
@@ -654,7 +654,7 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
     let reason =
         waiting.reason.as_deref().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
     let message = waiting.message.as_deref().map(|message| format!(" ({message})")).unwrap_or_default();
-    Some(format!("container {} does not start: {reason}{message}", container.name))
+    Some(format!("container {} is not starting: {reason}{message}", container.name))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Expression {
             bounds::allow_steps(&mut context)?;
             match context.resolve(&self.program) {
                 Ok(Answer::Bool(answer)) => Ok(answer),
-                Ok(_) => Err("the expression gives neither true nor false".to_owned()),
+                Ok(_) => Err("the result of the expression is not a boolean".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_told_from_false() {
+    fn what_is_not_there_yet_is_distinguished_from_false() {
         assert!(holds("status.phase == 'Ready'", &json!({})).unwrap_err().contains("phase"));
         assert!(holds("1 + 1", &json!({})).is_err());
     }

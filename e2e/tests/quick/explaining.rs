@@ -56,8 +56,8 @@ async fn an_image_that_does_not_exist_is_named_with_pod_event_and_deployment() -
 }
 
 #[tokio::test]
-async fn an_operator_that_ends_at_once_is_shown_with_its_last_words() -> anyhow::Result<()> {
-    scenario("an_operator_that_ends_at_once_is_shown_with_its_last_words", async |stage| {
+async fn an_operator_that_ends_at_once_is_shown_with_the_end_of_its_log() -> anyhow::Result<()> {
+    scenario("an_operator_that_ends_at_once_is_shown_with_the_end_of_its_log", async |stage| {
         let values = stage.with_image(notebook::OPERATOR, json!({ "extraArgs": ["--no-such-flag"] })).await?;
         let release = stage.begin(notebook::RELEASE, notebook::CHART, &values).await?;
         let pod = release.first_pod(stage, PATIENCE).await?.name_any();
@@ -81,8 +81,8 @@ async fn an_operator_that_ends_at_once_is_shown_with_its_last_words() -> anyhow:
 }
 
 #[tokio::test]
-async fn what_helm_refuses_is_told_in_the_words_of_helm() -> anyhow::Result<()> {
-    scenario("what_helm_refuses_is_told_in_the_words_of_helm", async |stage| {
+async fn what_helm_refuses_is_reported_with_the_message_of_helm() -> anyhow::Result<()> {
+    scenario("what_helm_refuses_is_reported_with_the_message_of_helm", async |stage| {
         let refused = stage.begin(notebook::RELEASE, notebook::CHART, &json!({ "replicaCount": "many" })).await;
         let words = refused.err().map(|error| format!("{error:#}")).context("the chart checks its values")?;
         says(&words, &["helm upgrade --install notebook-operator", "replicaCount"])

@@ -47,8 +47,8 @@ async fn the_wave_orchestrator_installs_alone_and_rolls_out_a_plan() -> anyhow::
 }
 
 #[tokio::test]
-async fn the_terraform_runner_operator_installs_alone_and_tells_of_a_run_that_cannot_start() -> anyhow::Result<()> {
-    scenario("the_terraform_runner_operator_installs_alone_and_tells_of_a_run_that_cannot_start", async |stage| {
+async fn the_terraform_runner_operator_installs_alone_and_reports_a_run_that_cannot_start() -> anyhow::Result<()> {
+    scenario("the_terraform_runner_operator_installs_alone_and_reports_a_run_that_cannot_start", async |stage| {
         terraform::install_without_runner(stage).await?;
         let spec = json!({ "module": { "builtin": "simple" }, "variables": { "length": 8 } });
         let workspace = terraform::write(stage, "network", spec).await?;

@@ -1,11 +1,16 @@
 //! Kubernetes objects from specs: pure functions, one file per operand.
 
 pub mod agent;
+pub(crate) mod common;
+pub(crate) mod constraints;
 pub mod csi;
 pub mod oidc;
 pub mod server;
+#[cfg(test)]
+mod testing;
 pub mod volume;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use opcore::Write;
@@ -61,6 +66,7 @@ pub struct Config {
 
 /// Which optional APIs the cluster has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each API is there or not, whatever the others are")]
 pub struct Platform {
     /// OpenShift's Routes.
     pub routes: bool,
@@ -68,6 +74,8 @@ pub struct Platform {
     pub security_context_constraints: bool,
     /// The HTTPRoutes of the Gateway API.
     pub http_routes: bool,
+    /// The ClusterSPIFFEIDs of SPIRE's controller manager.
+    pub spiffe_ids: bool,
 }
 
 /// The objects of an operand. Each part is applied after the one before it.
@@ -114,9 +122,17 @@ where
     O: Resource<DynamicType = ()>,
     K: Resource<DynamicType = ()> + Serialize,
 {
-    let namespace = object.meta().namespace.clone();
-    let reference = owner_reference(owner, namespace.as_deref()).map_err(|error| error.to_string())?;
+    let references = owner_of(owner, object.meta().namespace.as_deref())?;
     let meta: &mut ObjectMeta = object.meta_mut();
-    meta.owner_references = Some(vec![reference]);
+    meta.owner_references = references;
     Write::apply(&object).map_err(|error| error.to_string())
+}
+
+/// The owner references of an object in this namespace.
+fn owner_of<O>(owner: &O, namespace: Option<&str>) -> Result<Option<Vec<OwnerReference>>, Error>
+where
+    O: Resource<DynamicType = ()>,
+{
+    let reference = owner_reference(owner, namespace).map_err(|error| error.to_string())?;
+    Ok(Some(vec![reference]))
 }

@@ -75,10 +75,10 @@ pub enum LogFormat {
 
 /// A positive duration as people write it: `15s`, `2m`, `1h30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: SignedDuration = text.parse().map_err(|_| "write a duration such as 15s, 2m or 1h30m".to_owned())?;
+    let parsed: SignedDuration = text.parse().map_err(|_| "use a duration such as 15s, 2m or 1h30m".to_owned())?;
     match Duration::try_from(parsed) {
         Ok(duration) if duration > Duration::ZERO => Ok(duration),
-        _ => Err("must be longer than nothing".to_owned()),
+        _ => Err("must be greater than zero".to_owned()),
     }
 }
 
@@ -86,13 +86,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let duration = duration(text)?;
     if duration < Duration::from_secs(2) || duration.subsec_nanos() != 0 {
-        return Err("must be whole seconds, two at least".to_owned());
+        return Err("must be whole seconds, and at least 2s".to_owned());
     }
     Ok(duration)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a number, one at least".to_owned())
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number, and at least 1".to_owned())
 }
 
 /// A name that Kubernetes accepts for namespaces and leases.
@@ -131,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_are_refused_with_the_flag_and_the_cure() {
+    fn bad_values_are_refused_with_the_flag_and_the_remedy() {
         for (arguments, flag, remedy) in [
             (["--lease-duration", "soon"], "--lease-duration", "15s"),
             (["--lease-duration", "500ms"], "--lease-duration", "whole seconds"),
-            (["--request-timeout", "0s"], "--request-timeout", "longer than nothing"),
-            (["--concurrency", "0"], "--concurrency", "one at least"),
+            (["--request-timeout", "0s"], "--request-timeout", "greater than zero"),
+            (["--concurrency", "0"], "--concurrency", "at least 1"),
             (["--watch-namespaces", "Shop"], "--watch-namespaces", "lower case"),
             (["--log-format", "xml"], "--log-format", "json"),
         ] {

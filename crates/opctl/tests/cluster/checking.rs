@@ -121,6 +121,6 @@ async fn verify_startup_asks_every_probe_from_where_it_runs() {
     drop(closed);
     let text = user.run("waves verify-startup probed").await.bad();
     assert!(text.contains(&format!("✔ services: {answers} answers")), "{text}");
-    assert!(text.contains(&format!("✘ services: {refuses}: It cannot be reached: Connection refused")), "{text}");
+    assert!(text.contains(&format!("✘ services: {refuses}: cannot connect: Connection refused")), "{text}");
     user.remove(&["probed"]).await;
 }

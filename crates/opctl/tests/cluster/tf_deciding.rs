@@ -98,8 +98,8 @@ async fn who_may_not_approve_is_told_which_right_that_takes() {
     });
     let line = format!("tf approve network --wait=false -n {}", infra.namespace);
     let words = format!(
-        "jane may not approve plans of TerraformWorkspace network, which takes the verb approve on terraformworkspaces of \
-         infra.opr8r in namespace {}: ask for a role that allows it, or choose another user with --context.",
+        "jane is not allowed to approve plans of TerraformWorkspace network; this requires the verb approve on \
+         terraformworkspaces.infra.opr8r in namespace {}: ask for a role that allows it, or choose another user with --context.",
         infra.namespace
     );
     // The API server takes a moment to know the right and the policy.
@@ -243,7 +243,7 @@ async fn a_plan_is_read_discarded_made_anew_and_approved() {
     assert!(said.starts_with("A new plan of TerraformWorkspace network is asked for.\n"), "{said}");
     plan(&infra, 2, "222222222222").await;
     let said = infra.run("suspend network").await.good();
-    assert!(said.ends_with("TerraformWorkspace network: No run starts: it was suspended by annotation.\n"), "{said}");
+    assert!(said.ends_with("TerraformWorkspace network: No run starts: it is suspended by annotation.\n"), "{said}");
     let said = infra.run("approve network").await.good();
     assert!(said.starts_with("Plan 222222222222 (+2 ~0 -1) of TerraformWorkspace network is approved.\n"), "{said}");
     assert!(said.contains("No run starts"), "it goes on when it is resumed: {said}");

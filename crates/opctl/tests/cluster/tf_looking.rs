@@ -68,7 +68,7 @@ async fn a_workspace_is_shown_with_all_that_is_known_of_it() {
     let shown = infra.run("show network").await.good();
     let approve = format!("approve it   opctl tf approve network --plan 4f2a9c81d0e3 -n {}\n", infra.namespace);
     for expected in [
-        "network   AwaitingApproval\nPlan 4f2a9c81d0e3 (+2 ~0 -1) waits for approval: it destroys or replaces something.",
+        "network   AwaitingApproval\nPlan 4f2a9c81d0e3 (+2 ~0 -1) waits for approval: it destroys or replaces resources.",
         "random_pet.name        update\n",
         "password   sensitive\n",
         "3     plan     Planned   +2 ~0 -1 ",

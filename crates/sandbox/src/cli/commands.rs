@@ -87,6 +87,9 @@ pub(super) fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
         if let Some(pods) = part.pods() {
             return logs_of_pods(pods, &existing, args);
         }
+        if part.is_images() {
+            bail!("{part} is images for pods, which keep their own logs: `sandbox exec -- kubectl logs`.");
+        }
         if !part.is_process() {
             bail!("{part} is a program to be called, and keeps no log.");
         }

@@ -162,7 +162,7 @@ struct Settings {
     #[arg(long)]
     node: bool,
     /// Parts to run beside Kubernetes: git, kustomize-controller, opentofu, prometheus, registry, registry-auth,
-    /// source-controller, terraform, traefik
+    /// source-controller, spire, terraform, traefik
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     with: Vec<String>,
 }

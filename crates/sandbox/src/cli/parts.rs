@@ -119,7 +119,7 @@ pub(super) async fn status(existing: &Existing) -> bool {
     for part in &existing.state.parts {
         let state = match &part.definition().work {
             Work::Process { .. } => continue,
-            Work::Files { .. } => style::good("ready"),
+            Work::Images(_) | Work::Files { .. } => style::good("ready"),
             Work::Pods(pods) => match parts::pods_run(pods, &existing.home).await {
                 Ok(true) => style::good("running"),
                 Ok(false) => {

@@ -12,7 +12,7 @@ use crate::scene::{Scene, name};
 
 pub const CROWD: usize = 100;
 const AT_ONCE: usize = 10;
-/// How long a run takes: longer than any look at a workspace may.
+/// How long a run takes: longer than a reconcile of a workspace may.
 const RUN: Duration = Duration::from_secs(2);
 
 pub struct Crowd {

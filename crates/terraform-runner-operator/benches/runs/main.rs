@@ -2,7 +2,7 @@
 //! `cargo bench -p terraform-runner-operator`.
 //!
 //! Times are told beside those of the same Job made by hand, on the same node in the same run; where no node can run, the
-//! benchmark says so and workspace_metrics the rest. It is the released program that is measured, as a process of its own.
+//! benchmark says so and measures the rest. It is the released program that is measured, as a process of its own.
 #![allow(unreachable_pub, reason = "a program has no outside; what it shares with a test has")]
 
 mod by_hand;

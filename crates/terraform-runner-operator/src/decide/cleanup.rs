@@ -28,7 +28,7 @@ pub(super) fn outputs(
     let name = render::outputs_name(workspace);
     if let Some(fault) = seen.outputs_fault.as_ref().filter(|_| may_write) {
         return Err(format!(
-            "The outputs that the last run told are not read: {fault}. {name} is not written. Make the outputs of the module smaller."
+            "The outputs of the last run cannot be used: {fault}. Secret {name} is not written. Make the outputs of the module smaller."
         ));
     }
     let Some(outputs) = seen.outputs.as_ref().filter(|_| may_write) else { return Ok(Vec::new()) };
@@ -36,7 +36,7 @@ pub(super) fn outputs(
     let bytes: usize = secret.data.iter().flatten().map(|(_, value)| value.0.len()).sum();
     if bytes > SECRET_BYTES {
         return Err(format!(
-            "The outputs take {bytes} bytes, and a Secret holds {SECRET_BYTES}: {name} is not written. Choose those that are needed with spec.outputs.include. What was applied stays applied."
+            "The outputs have {bytes} bytes, but a Secret can hold only {SECRET_BYTES}. Secret {name} is not written. Select the required outputs with spec.outputs.include. The applied resources are not affected."
         ));
     }
     status.outputs = render::statuses(workspace, outputs);

@@ -86,22 +86,24 @@ impl Assessment {
             Action::Check => (WorkspacePhase::Pending, "Checking"),
             Action::Destroy => (WorkspacePhase::Deleting, "Destroying"),
         };
-        Self::new(phase, Summary::reconciling(reason, "The next run is about to begin."))
+        Self::new(phase, Summary::reconciling(reason, "The next run is about to start."))
     }
 
     /// A run is active.
     pub(super) fn running(status: &TerraformWorkspaceStatus) -> Self {
         let Some(run) = &status.run else {
-            return Self::new(WorkspacePhase::Pending, Summary::reconciling("Pending", "Nothing has begun."));
+            return Self::new(WorkspacePhase::Pending, Summary::reconciling("Pending", "No run has started yet."));
         };
         let (phase, reason, words) = match run.action {
-            Action::Plan => (WorkspacePhase::Planning, "Planning", "plans"),
-            Action::Apply => (WorkspacePhase::Applying, "Applying", "applies"),
+            Action::Plan => (WorkspacePhase::Planning, "Planning", "is planning"),
+            Action::Apply => (WorkspacePhase::Applying, "Applying", "is applying"),
             // The inputs of this run are no longer wanted.
-            Action::Check => {
-                (WorkspacePhase::Pending, "Checking", "compares reality with the state, and is waited for")
-            }
-            Action::Destroy => (WorkspacePhase::Deleting, "Destroying", "destroys"),
+            Action::Check => (
+                WorkspacePhase::Pending,
+                "Checking",
+                "compares the infrastructure with the state; the next run starts after it",
+            ),
+            Action::Destroy => (WorkspacePhase::Deleting, "Destroying", "is destroying"),
         };
         Self::new(phase, Summary::reconciling(reason, format!("Job {} {words}.", run.job)))
     }
@@ -153,7 +155,7 @@ pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> 
     if workspace.spec.suspend {
         return Some("spec.suspend is true");
     }
-    annotations::is_true(workspace, SUSPEND_ANNOTATION).then_some("it was suspended by annotation")
+    annotations::is_true(workspace, SUSPEND_ANNOTATION).then_some("it is suspended by annotation")
 }
 
 /// How long a Job may have no pod before this is reported.
@@ -316,16 +318,16 @@ fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
     let (reason, from, message) = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
         (PodSeen::Stuck(trouble) | PodSeen::NeverRan(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
         (PodSeen::None, Some(made_at)) => {
-            let message = format!("it has no pod; kubectl describe job {} tells why.", run.job);
+            let message = format!("it has no pod; to see why, run kubectl describe job {}.", run.job);
             (NOT_STARTING, WITHOUT_POD.after(made_at), message)
         }
         (PodSeen::Starting { pod, since: Some(since) }, _) => {
-            let message = format!("pod {pod} has not started yet; kubectl describe pod {pod} tells why.");
+            let message = format!("pod {pod} has not started yet; to see why, run kubectl describe pod {pod}.");
             (NOT_STARTING, TO_START.after(*since), message)
         }
         (PodSeen::Leaving { pod, node, by }, _) => {
             let message = format!(
-                "pod {pod} should have ended at {by:.0}, and its node {node} does not say that it has: what runs there is not known. When that node is gone for good, delete its Node, or taint it node.kubernetes.io/out-of-service; the run then counts as lost."
+                "pod {pod} should have terminated by {by:.0}, but node {node} does not confirm it, so the pod may still be running. If the node is gone for good, delete the Node object, or taint it with node.kubernetes.io/out-of-service; the run then counts as lost."
             );
             ("PodNotEnding", TO_LEAVE.after(*by), message)
         }
@@ -351,8 +353,10 @@ fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Observed, now: 
     let Trouble { message, next, .. } = trouble(run, seen, now);
     let mut assessment = ready(status);
     if let Some(message) = message {
-        assessment.summary.message =
-            format!("{} It is not compared with reality: {message}", assessment.summary.message);
+        assessment.summary.message = format!(
+            "{} The infrastructure is not being compared with the state: {message}",
+            assessment.summary.message
+        );
     }
     assessment.until(next)
 }
@@ -365,9 +369,9 @@ fn backend_changed(
 ) -> Option<Assessment> {
     status.begun_inputs.as_ref()?;
     let begun = status.begun_backend.as_ref().filter(|begun| *begun != backend)?;
-    let was = if begun == render::MANAGED { "in the cluster" } else { "in another place" };
+    let was = if begun == render::MANAGED { "in the cluster" } else { "in another backend" };
     let message = format!(
-        "spec.backend names another place than before, itself or by its Secret or TF_WORKSPACE, and the state is {was}: without it everything would be made once more. Change it back; or, once the state is moved by hand, go on: opctl tf replan {}.",
+        "The backend changed in spec.backend, in its Secret or in TF_WORKSPACE, but the state is still {was}; without it, all resources would be created again. Change the backend back; or move the state by hand, and then run: opctl tf replan {}.",
         workspace.name_any()
     );
     Some(Assessment::new(WorkspacePhase::Failed, Summary::stalled("BackendChanged", message)))
@@ -386,7 +390,7 @@ fn state_is_gone(
         return None;
     }
     let message = format!(
-        "Secret {} with the state is gone: what was made is not known any more. Restore it, or, if everything is to be made anew, ask for that: opctl tf replan {}.",
+        "Secret {} with the state is missing, so the existing resources are unknown. Restore the Secret; or, to create all resources again, run: opctl tf replan {}.",
         known.secret,
         workspace.name_any()
     );
@@ -411,7 +415,7 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> NextStep {
     let name = workspace.name_any();
     if plan.discarded {
         let message = format!(
-            "Plan {} was discarded. Change the inputs, or ask for a new plan: opctl tf replan {name}.",
+            "Plan {} was discarded. Change the inputs, or request a new plan: opctl tf replan {name}.",
             plan.id
         );
         return NextStep::Nothing(Assessment::new(WorkspacePhase::Pending, Summary::stalled("PlanDiscarded", message)));
@@ -424,11 +428,12 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> NextStep {
         });
     }
     let other = annotations::value(workspace, APPROVE_ANNOTATION);
-    let other =
-        other.map(|id| format!(" The approval that is there is of {id}, and not of this plan.")).unwrap_or_default();
+    let other = other
+        .map(|id| format!(" The approval in the annotation is for plan {id}, not for this one."))
+        .unwrap_or_default();
     let why = plan.approval_reason.map(|reason| format!(": {}", reason.words())).unwrap_or_default();
     let message = format!(
-        "Plan {} ({}) waits for approval{why}. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.{other}",
+        "Plan {} ({}) waits for approval{why}. To review it, run: opctl tf plan show {name}. To approve it, run: opctl tf approve {name}.{other}",
         plan.id, plan.summary
     );
     NextStep::Nothing(Assessment::new(
@@ -450,7 +455,8 @@ pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Assessment {
     };
     if let Some(drift) = status.drift.as_ref().filter(|drift| drift.count > 0) {
         let named: Vec<&str> = drift.resources.iter().take(3).map(|resource| resource.address.as_str()).collect();
-        message = format!("{message} Reality differs from the state in {}: {}.", drift.summary, named.join(", "));
+        message =
+            format!("{message} The infrastructure differs from the state in {}: {}.", drift.summary, named.join(", "));
     }
     Assessment::new(WorkspacePhase::Ready, Summary::ready("Applied", message))
 }
@@ -459,8 +465,8 @@ pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Assessment {
 pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Assessment {
     let (reason, what) = match status.run.as_ref().and_then(|run| run.outcome) {
         Some(Outcome::TimedOut) => ("RunTimedOut", "took longer than spec.timeouts allows"),
-        Some(Outcome::Interrupted) => ("RunInterrupted", "was asked to stop"),
-        Some(Outcome::Locked) => ("StateLocked", "found the state locked"),
+        Some(Outcome::Interrupted) => ("RunInterrupted", "was interrupted"),
+        Some(Outcome::Locked) => ("StateLocked", "could not lock the state, because someone else holds the lock"),
         Some(Outcome::Lost) => ("RunLost", "ended without a report"),
         _ => ("RunFailed", "failed"),
     };
@@ -472,10 +478,10 @@ pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Assessment {
         (None, _) => format!("The run {what}."),
     };
     if status.retry_at.is_some() {
-        message = format!("{message} It is tried again.");
+        message = format!("{message} It is retried.");
     } else if status.run.as_ref().is_some_and(|run| run.lasting) {
         message = format!(
-            "{message} It would fail again, and is not tried before the spec or the inputs change, or someone asks for it: opctl tf replan."
+            "{message} It would fail again, so it is not retried until the spec or the inputs change, or a new plan is requested: opctl tf replan."
         );
     }
     Assessment::new(WorkspacePhase::Failed, Summary::stalled(reason, message))

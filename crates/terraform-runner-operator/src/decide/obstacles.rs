@@ -48,7 +48,7 @@ pub(super) fn obstacle(
     (!seen.turn).then(|| {
         let summary = Summary::reconciling(
             "WaitingForTurn",
-            "As many runs as may are under way, in all namespaces or in this one; this one is queued.",
+            "The maximum number of runs is in progress, in all namespaces or in this one. The run of this workspace is queued.",
         );
         Obstacle { queued: true, ..Obstacle::new(Assessment::new(WorkspacePhase::Pending, summary)) }
     })
@@ -71,12 +71,12 @@ fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Ob
     };
     let message = if lock.is_alive || !expired {
         format!(
-            "{} holds the lock of the state. If nobody works on it any more, take it away: opctl tf unlock {}.",
+            "{} holds the lock of the state. If it is no longer in use, remove it: opctl tf unlock {}.",
             lock.holder,
             kube::ResourceExt::name_any(workspace)
         )
     } else {
-        format!("{} held the lock of the state and is gone: it is taken away.", lock.holder)
+        format!("{} held the lock of the state and no longer exists. The lock is being removed.", lock.holder)
     };
     Obstacle {
         assessment: Assessment::new(WorkspacePhase::Pending, Summary::reconciling("StateLocked", message))

@@ -69,7 +69,7 @@ fn over(
         if is_wanted {
             return started_late(workspace, run, status, now).map(|note| vec![note]);
         }
-        let why = "Its pod did not start before nobody wanted it any more, and its Job was deleted".to_owned();
+        let why = "Its pod did not start before the run was superseded, so its Job was deleted".to_owned();
         if teardown::cannot_start(workspace, &run, now) {
             not_begun(run, why, Outcome::Failed, status, now);
         } else {
@@ -97,7 +97,7 @@ fn over(
         }),
         None if run.job_uid.is_some() => Some("Its Job was deleted while it ran".to_owned()),
         None if seen.kept_inputs(&names, &run.inputs).is_none() => {
-            Some("The Secrets with its inputs were deleted before it began".to_owned())
+            Some("The Secrets with its inputs were deleted before it started".to_owned())
         }
         None => None,
     }?;
@@ -108,7 +108,7 @@ fn over(
         return Some(vec![check_failed(&format!("{why}."))]);
     }
     spend(&run, status);
-    let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
+    let detail = "Its pod may have been killed, or its node may have failed. The state that it saved is kept.";
     status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
     if seen.has_state(&names) {
         keep_adopted(&run, status);
@@ -161,7 +161,7 @@ fn started_late(
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Option<Note> {
-    let why = "Its pod did not start in time, and its turn was given to others";
+    let why = "Its pod did not start in time, so other workspaces got its turn";
     let why = match super::next_run::why_not_started(workspace) {
         Some(trouble) => format!("{why}. {}", trouble.trim_end_matches('.')),
         None => why.to_owned(),
@@ -215,7 +215,8 @@ fn reported(
         status.diagnostics.clone_from(&report.diagnostics);
     }
     if unverified {
-        let summary = "Terraform ended its destroy, but that nothing is left could not be verified".to_owned();
+        let summary =
+            "Terraform completed the destroy, but it could not be verified that no resource is left".to_owned();
         status.diagnostics.insert(0, Diagnostic { summary, ..Diagnostic::default() });
     }
     if let Some(state) = &report.state {
@@ -371,7 +372,7 @@ fn drift(report: &Report, compared: bool, now: Timestamp) -> DriftStatus {
 fn not_recorded(workspace: &TerraformWorkspace, begun: &[&str]) -> Option<Note> {
     let them = if begun.len() == 1 { "it" } else { "them" };
     let message = format!(
-        "Terraform was killed while it was making {}, or before it had saved that it had. Look for {them} by hand: {} may make {them} again.",
+        "Terraform was killed while it was creating {}, or before it saved the result in the state. Check by hand, because {} may create {them} again.",
         begun.join(", "),
         workspace.name_any(),
     );
@@ -380,7 +381,7 @@ fn not_recorded(workspace: &TerraformWorkspace, begun: &[&str]) -> Option<Note> 
 
 /// It is not known whether anything differs, for this reason.
 fn check_failed(why: &str) -> Note {
-    Note::warning("DriftCheckFailed", format!("Reality could not be compared with the state. {why}"))
+    Note::warning("DriftCheckFailed", format!("The infrastructure could not be compared with the state. {why}"))
 }
 
 /// An Event that is worth emitting although `Ready` may not change.
@@ -395,7 +396,7 @@ fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &Ter
             let named: Vec<String> =
                 resources.map(|resource| format!("{} ({})", resource.address, resource.action)).collect();
             let summary = status.drift.as_ref().map(|drift| drift.summary.as_str()).unwrap_or_default();
-            let message = format!("Reality differs from the state in {summary}: {}.", named.join(", "));
+            let message = format!("The infrastructure differs from the state in {summary}: {}.", named.join(", "));
             Some(Note::warning("DriftDetected", message))
         }
         (Action::Check, outcome) if !outcome.is_good() => {
@@ -410,7 +411,7 @@ fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &Ter
             let still = if forgotten.is_empty() {
                 String::new()
             } else {
-                format!(" No longer in the state, and still there: {}.", forgotten.join(", "))
+                format!(" Removed from the state, but not destroyed: {}.", forgotten.join(", "))
             };
             Some(Note::normal("Applied", format!("Job {} applied {summary}.{still}", run.job)))
         }

@@ -157,17 +157,19 @@ impl Scene<'_> {
                 retry: None,
             },
             RUNS => match self.status.run.as_ref().filter(|run| !run.is_over()) {
-                Some(run) => pending(format!("Job {} is still under way", run.job)),
+                Some(run) => pending(format!("Job {} is still in progress", run.job)),
                 None => StepStatus::Done,
             },
             DESTROY if self.is_destroyed() || self.is_given_up() => StepStatus::Done,
             DESTROY => pending(self.hindrance().unwrap_or_else(|| match &self.status.run {
-                Some(run) if run.action == Action::Destroy && !run.is_over() => format!("Job {} destroys", run.job),
-                _ => "what was made is about to be destroyed".to_owned(),
+                Some(run) if run.action == Action::Destroy && !run.is_over() => {
+                    format!("Job {} is destroying the resources", run.job)
+                }
+                _ => "the resources are about to be destroyed".to_owned(),
             })),
             RECORDS => match self.records().first() {
                 None => StepStatus::Done,
-                Some(first) => pending(format!("{first} is still there")),
+                Some(first) => pending(format!("{first} still exists")),
             },
             _ => StepStatus::Done,
         }
@@ -239,7 +241,7 @@ impl Scene<'_> {
             return None;
         }
         let names = render::names(self.workspace);
-        let way_out = "To let the workspace go and leave what there may be, set spec.deletionPolicy to Retain.";
+        let way_out = "To delete the workspace and leave any remaining resources, set spec.deletionPolicy to Retain.";
         if self.is_unrecorded() {
             let state = names.state();
             return Some(format!(
@@ -252,12 +254,14 @@ impl Scene<'_> {
         }
         if self.seen.kept_inputs(&names, begun).is_none() {
             let first = names.inputs_chunk(begun, 0);
-            return Some(format!("Secret {first}, with the inputs that were applied, is gone. {way_out}"));
+            return Some(format!("Secret {first} with the applied inputs is missing. {way_out}"));
         }
         if self.is_managed() && !self.seen.has_state(&names) {
-            return Some(format!("An apply began, but there is no state: what it made is not known. {way_out}"));
+            return Some(format!(
+                "An apply was started, but there is no state, so the resources that it created are unknown. {way_out}"
+            ));
         }
-        next_run::suspended(self.workspace).map(|why| format!("Nothing is destroyed: {why}."))
+        next_run::suspended(self.workspace).map(|why| format!("No destroy starts: {why}."))
     }
 
     fn next_run(&self) -> Option<NextRun> {
@@ -333,26 +337,26 @@ impl Scene<'_> {
         let what = match known.map(|state| state.resources) {
             Some(1) => "one resource as it is".to_owned(),
             Some(count) => format!("{count} resources as they are"),
-            None => "what it made as it is".to_owned(),
+            None => "its resources as they are".to_owned(),
         };
         let state = match self.status.begun_backend.as_deref().filter(|_| !self.is_managed()) {
             Some(place) => format!("The state is in its backend, {}.", place.split('-').next().unwrap_or(place)),
             None if self.seen.has_state(&names) => {
                 format!(
-                    "The state stays in Secret {} and its chunks; a workspace that names it in spec.backend.managed.adopt takes over.",
+                    "The state remains in Secret {} and its chunks; to manage the resources again, set the Secret in spec.backend.managed.adopt of another workspace.",
                     names.state()
                 )
             }
-            None => "There is no state of it in the cluster.".to_owned(),
+            None => "The cluster contains no state of it.".to_owned(),
         };
         let begun = self.status.begun_inputs.as_deref();
         let kept = begun.filter(|hash| self.seen.kept_inputs(&names, hash).is_some());
         let inputs = kept.map(|hash| {
             let first = names.inputs_chunk(hash, 0);
-            format!(" What it was made from, credentials among it, stays in Secret {first}.")
+            format!(" The inputs, including credentials, remain in Secret {first}.")
         });
         let message = format!(
-            "TerraformWorkspace {} is gone (deletionPolicy {:?}) and leaves {what}. {state}{}",
+            "TerraformWorkspace {} was deleted (deletionPolicy {:?}) and leaves {what}. {state}{}",
             self.workspace.name_any(),
             self.workspace.spec.deletion_policy,
             inputs.unwrap_or_default()

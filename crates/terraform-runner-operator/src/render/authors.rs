@@ -88,7 +88,7 @@ impl Authors {
     /// What is not allowed, with the field, and who can change that.
     pub fn permit(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
         if !self.own_modules && spec.module.builtin.is_none() {
-            let message = "only modules that the operator brings along (spec.module.builtin) are allowed: use one of these, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart";
+            let message = "only modules that are part of the operator (spec.module.builtin) are allowed; use one of them, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart";
             return Err(Problem::wrong("spec.module", message));
         }
         let runs_programs = |name: &str| is_among(name, RUN_PROGRAMS.iter());
@@ -156,7 +156,7 @@ fn among(asked: Option<&str>, allowed: &[String], field: &str, key: &str) -> Res
         return Ok(());
     }
     let message = format!(
-        "{asked} is not allowed: remove it, or have an administrator add it to authors.{key}, or set authors.trusted to true, in the values of the chart"
+        "{asked} is not allowed; remove it, or have an administrator add it to authors.{key}, or set authors.trusted to true, in the values of the chart"
     );
     Err(Problem::wrong(field, message))
 }
@@ -213,7 +213,7 @@ mod tests {
         let builtin = serde_json::from_value(json!({ "module": { "builtin": "simple" } })).unwrap();
         assert_eq!(strict.permit(&builtin), Ok(()));
         let message = strict.permit(&spec(&none, &none)).unwrap_err().to_string();
-        assert!(message.starts_with("spec.module: only modules that the operator brings along"), "{message}");
+        assert!(message.starts_with("spec.module: only modules that are part of the operator"), "{message}");
         assert!(message.contains("authors.modules to Any") && message.contains("authors.trusted to true"), "{message}");
     }
 

@@ -88,7 +88,7 @@ fn in_runtime<F: Future<Output = Result<ExitCode, String>>>(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let done = runtime.block_on(async {
-        let stop = stopping().map_err(|error| format!("Signals cannot be heard: {error}"))?;
+        let stop = stopping().map_err(|error| format!("Signals cannot be handled: {error}"))?;
         work(stop).await
     });
     runtime.shutdown_background();
@@ -116,7 +116,8 @@ async fn serve_here(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     let _ = log.try_init();
     let order: StoreOrder = settings::told(STORE_VARIABLE)?;
-    let pod = std::env::var(POD_VARIABLE).map_err(|_| format!("{POD_VARIABLE} is not set: the operator sets it"))?;
+    let pod =
+        std::env::var(POD_VARIABLE).map_err(|_| format!("{POD_VARIABLE} is not set; the operator must set it"))?;
     let store = Store::of(serve::client().await?, &order);
     let address = settings::address();
     serve::serve(store, order, pod, &address, stop)

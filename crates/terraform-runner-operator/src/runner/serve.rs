@@ -89,14 +89,14 @@ type Answer = Result<Option<Bytes>, RequestError>;
 /// When no connection to the API server can be configured.
 pub async fn client() -> Result<Client, String> {
     opcore::client::install_crypto_provider();
-    let config = Config::infer().await.map_err(|error| format!("No way to the API server: {error}"))?;
+    let config = Config::infer().await.map_err(|error| format!("Cannot create a client of the API server: {error}"))?;
     let mut config = config;
     config.default_retry = false;
     config.connect_timeout = Some(REQUEST);
     config.read_timeout = Some(REQUEST);
     config.write_timeout = Some(REQUEST);
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|error| format!("No way to the API server: {error}"))
+    Client::try_from(config).map_err(|error| format!("Cannot create a client of the API server: {error}"))
 }
 
 /// Serves until it is asked to stop, and then finishes the active requests.
@@ -201,7 +201,7 @@ impl Server {
             ("POST", "/report") => {
                 let Filing { report, outputs } = parse(&body)?;
                 if report.run != self.order.run {
-                    return Err(RequestError::Bad(format!("a report of {} is filed by its own pod", report.run)));
+                    return Err(RequestError::Bad(format!("a report of {} must come from its own pod", report.run)));
                 }
                 // Nothing is added to the journal after the report: the operator may read both as soon as the report
                 // exists.
@@ -211,7 +211,7 @@ impl Server {
                 Ok(None)
             }
             ("POST", "/state") => {
-                let id = id.ok_or_else(|| RequestError::Bad("a state is saved under a lock only".to_owned()))?;
+                let id = id.ok_or_else(|| RequestError::Bad("a state can only be saved under a lock".to_owned()))?;
                 self.save(body, id).await
             }
             ("POST", "/rescue") => self.save_by_itself("rescue", body).await,
@@ -260,7 +260,7 @@ impl Server {
         noted.begun.retain(|address, _| !recorded.contains(address));
         if self.keep_journal(&mut journal, noted).await.is_err() {
             // A journal with too many entries is better than one with too few.
-            tracing::warn!("the journal is not kept");
+            tracing::warn!("the journal cannot be saved");
         }
     }
 
@@ -297,7 +297,7 @@ impl Server {
     /// Adopts an existing state, unless the workspace has its own.
     async fn adopt_state(self: &Arc<Self>) -> Answer {
         let secret = self.order.adopts.as_deref();
-        let secret = secret.ok_or_else(|| RequestError::Bad("there is no state to be adopted".to_owned()))?;
+        let secret = secret.ok_or_else(|| RequestError::Bad("there is no state to adopt".to_owned()))?;
         if patiently(|| state::summary(&self.store)).await?.is_some() {
             return Ok(None);
         }
@@ -347,8 +347,9 @@ impl Server {
     async fn unlock(self: &Arc<Self>, info: &Value) -> Answer {
         self.adopt().await;
         let _turn = self.turn.lock().await;
-        let id =
-            info["ID"].as_str().ok_or_else(|| RequestError::Bad("the lock is given back by its id only".to_owned()))?;
+        let id = info["ID"]
+            .as_str()
+            .ok_or_else(|| RequestError::Bad("the lock can only be released by its id".to_owned()))?;
         self.release(id).await?;
         Ok(Some(Bytes::new()))
     }
@@ -387,7 +388,7 @@ impl Server {
                 match lock::renew(&server.store, &server.pod).await {
                     Ok(true) => {}
                     Ok(false) => return tracing::warn!("the lock is no longer held by this pod"),
-                    Err(error) => tracing::warn!("the lock is not renewed: {error}"),
+                    Err(error) => tracing::warn!("the lock cannot be renewed: {error}"),
                 }
             }
         });
@@ -419,7 +420,7 @@ fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
 }
 
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, RequestError> {
-    serde_json::from_slice(body).map_err(|error| RequestError::Bad(format!("the request is not understood: {error}")))
+    serde_json::from_slice(body).map_err(|error| RequestError::Bad(format!("the request cannot be parsed: {error}")))
 }
 
 fn to_answer<T: Serialize>(what: Option<&T>) -> Answer {

@@ -56,6 +56,6 @@ pub fn address() -> String {
 ///
 /// When it is missing or cannot be parsed.
 pub fn told<T: DeserializeOwned>(variable: &str) -> Result<T, String> {
-    let text = env::var(variable).map_err(|_| format!("{variable} is not set: the operator sets it"))?;
-    serde_json::from_str(&text).map_err(|error| format!("{variable} is not understood: {error}"))
+    let text = env::var(variable).map_err(|_| format!("{variable} is not set; the operator must set it"))?;
+    serde_json::from_str(&text).map_err(|error| format!("{variable} cannot be parsed: {error}"))
 }

@@ -239,7 +239,7 @@ a bare line
     }
 
     #[test]
-    fn what_is_forgotten_is_counted_whichever_way_it_is_told() {
+    fn what_is_forgotten_is_counted_whichever_way_it_is_reported() {
         let terraform = r#"{"change":{"resource":{"addr":"a.b"},"action":"remove"},"type":"planned_change"}
 {"changes":{"add":0,"change":0,"import":0,"remove":0,"operation":"plan"},"type":"change_summary"}"#;
         let tofu = r#"{"change":{"resource":{"addr":"a.b"},"action":"noop","reason":"forgot_because_lifecycle_destroy_in_config"},"type":"planned_change"}
@@ -269,7 +269,7 @@ a bare line
     }
 
     #[test]
-    fn a_file_that_the_runner_wrote_is_no_place_to_look_at() {
+    fn a_diagnostic_does_not_refer_to_a_file_that_the_runner_wrote() {
         let (heard, _) = hear(
             r#"{"diagnostic":{"severity":"error","summary":"Bad","range":{"filename":"zz_opcore.auto.tfvars.json","start":{"line":1}}},"type":"diagnostic"}"#,
             "none",

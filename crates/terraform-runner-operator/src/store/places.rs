@@ -72,7 +72,7 @@ impl Index {
                 _ if current.facts.lineage.is_empty() => SaveCheck::Save,
                 Some(0) => SaveCheck::Save,
                 _ => SaveCheck::Refuse(format!(
-                    "the state that is kept has lineage {} and is not empty: a state of lineage {} may not take its place",
+                    "the stored state has lineage {} and is not empty, so it cannot be replaced with a state of lineage {}",
                     current.facts.lineage, facts.lineage
                 )),
             };
@@ -83,7 +83,7 @@ impl Index {
             facts.serial < current.facts.serial || (facts.serial == current.facts.serial && current.run != run);
         if behind {
             return SaveCheck::Refuse(format!(
-                "the state that is kept has serial {}: one of serial {} may not take its place",
+                "the stored state has serial {}, so it cannot be replaced with a state of serial {}",
                 current.facts.serial, facts.serial
             ));
         }

@@ -100,7 +100,7 @@ pub async fn last_intact(store: &Store) -> Result<Option<(Version, Vec<u8>)>, St
 /// When this is not a state.
 pub fn facts(bytes: &[u8]) -> Result<Facts, StoreError> {
     let state: State = serde_json::from_slice(bytes)
-        .map_err(|error| StoreError::Refused(format!("what should be saved is no state: {error}")))?;
+        .map_err(|error| StoreError::Refused(format!("the data to save is not a state: {error}")))?;
     let managed = |resource: &&Resource| resource.mode == "managed";
     let count: usize = state.resources.iter().filter(managed).map(|resource| resource.instances.len()).sum();
     let resources = state.encrypted_data.is_none().then(|| i64::try_from(count).unwrap_or(i64::MAX));
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_tells_how_many_resources_are_managed() {
+    fn a_state_reports_how_many_resources_are_managed() {
         let state = br#"{"version":4,"serial":3,"lineage":"l","outputs":{},"resources":[
             {"mode":"managed","type":"a","name":"b","instances":[{},{}]},{"mode":"data","type":"a","name":"b","instances":[{}]}]}"#;
         assert_eq!(facts(state).unwrap(), Facts { serial: 3, lineage: "l".to_owned(), resources: Some(2) });
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_have_the_addresses_that_terraform_speaks_of() {
+    fn resources_have_the_addresses_that_terraform_prints() {
         let state = json!({ "resources": [
             { "mode": "managed", "type": "random_pet", "name": "a", "instances": [{}] },
             { "mode": "managed", "type": "random_pet", "name": "b", "instances": [{ "index_key": 0 }, { "index_key": 1 }] },

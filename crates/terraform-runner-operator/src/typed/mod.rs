@@ -156,7 +156,10 @@ where
         || {
             (
                 WorkspacePhase::Pending,
-                Summary::reconciling("Pending", format!("TerraformWorkspace {} takes it up.", wanted.name_any())),
+                Summary::reconciling(
+                    "Pending",
+                    format!("Waiting for TerraformWorkspace {} to be processed.", wanted.name_any()),
+                ),
             )
         },
         standing,
@@ -204,7 +207,10 @@ where
         None => decision.release = true,
     }
     let summary = told.unwrap_or_else(|| {
-        Summary::reconciling("TearingDown", format!("TerraformWorkspace {} goes first.", workspace_name(object)))
+        Summary::reconciling(
+            "TearingDown",
+            format!("Waiting for TerraformWorkspace {} to be deleted.", workspace_name(object)),
+        )
     });
     let phase = WorkspacePhase::Deleting;
     let shown = Shown { phase, message: &summary.message, applied: None, outputs: Some(&seen.outputs) };

@@ -143,7 +143,7 @@ async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
     write(&author, "new", claim, true).await.unwrap();
     let own = spec(&json!({ "module": { "inline": { "files": { "main.tf": "" } } } }));
     let words = refused(&author, "new", own).await;
-    assert!(words.starts_with("spec.module: only modules that the operator brings along"), "{words}");
+    assert!(words.starts_with("spec.module: only modules that are part of the operator"), "{words}");
     assert!(words.contains("authors.modules to Any, or authors.trusted to true"), "{words}");
 
     // What does as much as a module.
@@ -178,7 +178,7 @@ async fn who_names_a_secret_must_be_allowed_to_read_it() {
     for fields in &named {
         let words = refused(&author, "new", spec(fields)).await;
         assert!(
-            words.contains("author may not read those of namespace") && words.contains("authors.secrets"),
+            words.contains("author is not allowed to get secrets in namespace") && words.contains("authors.secrets"),
             "{words}"
         );
     }
@@ -219,12 +219,12 @@ async fn without_a_policy_the_operator_refuses_all_the_same_and_makes_no_job() {
 }
 
 #[tokio::test]
-async fn without_a_policy_the_operator_applies_only_modules_that_it_brings_along_unless_authors_are_trusted() {
+async fn without_a_policy_the_operator_applies_only_modules_that_it_includes_unless_authors_are_trusted() {
     let stage = Stage::new("builtin").await;
     let strict = stage.start_for(render::Authors::default());
     stage.write("net", json!({})).await;
     let message = stage.says("net", "InvalidSpec").await;
-    assert!(message.starts_with("spec.module: only modules that the operator brings along"), "{message}");
+    assert!(message.starts_with("spec.module: only modules that are part of the operator"), "{message}");
     assert!(message.contains("authors.modules to Any, or authors.trusted to true"), "{message}");
     assert_eq!(stage.names::<Job>().await, [""; 0]);
     stage.write("simple", json!({ "module": { "builtin": "simple" } })).await;
@@ -250,12 +250,11 @@ async fn approving_takes_a_right_of_its_own() {
         api.patch("net", &PatchParams::default(), &Patch::Merge(&change)).await
     };
     let words = annotate(&author, approves("plan-1")).await.unwrap_err().to_string();
-    let right =
-        "author may not approve plans of TerraformWorkspace net, which takes the verb approve on terraformworkspaces";
+    let right = "author is not allowed to approve plans of TerraformWorkspace net; this requires the verb approve";
     assert!(words.contains(right), "{words}");
     for level in ["Auto", "AutoUnlessDestroy"] {
         let words = annotate(&author, json!({ "spec": { "approval": level } })).await.unwrap_err().to_string();
-        assert!(words.contains("spec.approval: author may not have plans"), "{words}");
+        assert!(words.contains("spec.approval: author is not allowed to reduce"), "{words}");
     }
     // Nor can one who is approved already be written anew.
     let mut born = spec(&json!({ "approval": "Manual" }));

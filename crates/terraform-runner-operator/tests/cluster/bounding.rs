@@ -16,7 +16,7 @@ use terraform_runner_operator::store::pack::gzip;
 use crate::stage::{Stage, eventually};
 
 #[tokio::test]
-async fn outputs_that_somebody_made_to_burst_the_operator_are_told_and_not_read() {
+async fn outputs_that_somebody_made_to_burst_the_operator_are_reported_and_not_read() {
     let stage = Stage::new("bombs").await;
     let running = stage.start();
     stage.write("net", json!({})).await;
@@ -32,7 +32,7 @@ async fn outputs_that_somebody_made_to_burst_the_operator_are_told_and_not_read(
 }
 
 #[tokio::test]
-async fn what_was_told_is_read_again_only_when_it_or_its_secret_changes() {
+async fn what_was_reported_is_read_again_only_when_it_or_its_secret_changes() {
     let stage = Stage::new("quiet").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let running = stage.start_on(proxy.config(), Limits::default());
@@ -77,7 +77,7 @@ async fn what_a_spec_refers_to_is_read_no_further_than_inputs_may_go() {
     }
     stage.write("net", json!({ "variablesFrom": from })).await;
     let message = stage.says("net", "InputNotFound").await;
-    assert!(message.contains("more than 8192 KiB together, which ConfigMap hoard-8 exceeds"), "{message}");
+    assert!(message.contains("more than 8192 KiB in total, counted up to ConfigMap hoard-8"), "{message}");
     for from in &mut from {
         from["keys"] = json!(["small"]);
     }

@@ -63,7 +63,7 @@ async fn a_state_of_20_megabytes_survives() {
 }
 
 #[tokio::test]
-async fn a_damaged_state_is_told_by_name_and_replaced_by_nothing() {
+async fn a_damaged_state_is_reported_by_name_and_replaced_by_nothing() {
     let workspace = workspace("damage").await;
     for run in 1..=2 {
         let _serve = workspace.pod(run).serve().await;
@@ -267,7 +267,7 @@ async fn outputs_stay_until_there_are_others_and_too_large_ones_are_a_failure() 
     let report = file(Outcome::Applied, json!({ "large": { "value": "0".repeat(8 << 20) } })).await;
     assert_eq!(report.outcome, Outcome::Failed);
     let detail = report.diagnostics[0].detail.clone().unwrap();
-    assert!(detail.contains("bytes as JSON, and may have 2097152"), "{detail}");
+    assert!(detail.contains("bytes as JSON, but may have at most 2097152"), "{detail}");
     assert_eq!(workspace.outputs().await["name"].text(), "ada");
     file(Outcome::Applied, json!({})).await;
     assert!(report::outputs(&workspace.store()).await.unwrap().unwrap().is_empty(), "those that vanished are gone");

@@ -151,7 +151,7 @@ async fn a_pod_gets_no_token_but_for_its_store_which_may_do_only_what_it_needs_b
 }
 
 #[tokio::test]
-async fn a_config_map_that_comes_later_is_taken_up_and_one_that_changes_is_applied() {
+async fn a_config_map_that_comes_later_is_picked_up_and_one_that_changes_is_applied() {
     let stage = Stage::new("sources").await;
     let running = stage.start();
     stage.write("net", json!({ "module": { "configMapRef": { "name": "module" } } })).await;
@@ -173,7 +173,7 @@ async fn a_config_map_that_comes_later_is_taken_up_and_one_that_changes_is_appli
 }
 
 #[tokio::test]
-async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_told() {
+async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_reported() {
     let stage = Stage::new("depends").await;
     let running = stage.start();
     let from = json!([{ "secretRef": { "name": "net-outputs" }, "keys": ["size"] }]);
@@ -245,7 +245,7 @@ async fn a_workspace_goes_the_moment_nobody_depends_on_it_any_more() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_refused_is_told_holds_up_nobody_and_does_not_keep_its_workspace() {
+async fn a_job_that_is_refused_is_reported_holds_up_nobody_and_does_not_keep_its_workspace() {
     let stage = Stage::new("refused").await;
     let running = stage.start_on(stage.config.clone(), Limits { runs: 1, share: 1, checks: 1 });
     let toleration = json!([{ "key": "no such key!", "operator": "Exists" }]);
@@ -314,7 +314,7 @@ async fn one_namespace_does_not_have_all_turns() {
 }
 
 #[tokio::test]
-async fn a_timeout_that_is_too_long_is_told_with_field_and_cure() {
+async fn a_timeout_that_is_too_long_is_reported_with_field_and_remedy() {
     let stage = Stage::new("patience").await;
     let running = stage.start();
     stage.write("net", json!({ "timeouts": { "apply": "100h" } })).await;
@@ -326,12 +326,12 @@ async fn a_timeout_that_is_too_long_is_told_with_field_and_cure() {
 }
 
 #[tokio::test]
-async fn a_failed_run_is_told_once_with_file_and_line_and_a_suspended_workspace_stands_still() {
+async fn a_failed_run_is_reported_once_with_file_and_line_and_a_suspended_workspace_stands_still() {
     let stage = Stage::new("failing").await;
     let running = stage.start();
     stage.write("net", json!({ "variables": { "outcome": "Failed" } })).await;
     let message = stage.says("net", "RunFailed").await;
-    assert!(message.contains("It cannot be (main.tf:1)") && message.contains("tried again"), "{message}");
+    assert!(message.contains("It cannot be (main.tf:1)") && message.contains("It is retried"), "{message}");
     stage.annotate("net", "infra.opr8r/suspended", "true").await;
     let workspace = stage.until("net", "suspended", |status| status.phase == WorkspacePhase::Suspended).await;
     assert!(workspace.status.unwrap().begun_inputs.is_none(), "it failed before anything was applied");

@@ -102,7 +102,7 @@ async fn a_second_kind_is_a_module_and_a_spec() {
 }
 
 #[tokio::test]
-async fn a_simple_resource_tells_what_becomes_of_its_workspace() {
+async fn a_simple_resource_reports_what_becomes_of_its_workspace() {
     let stage = Stage::new("simple").await;
     let (engine, running) = (stage.start(), start::<SimpleResource>(&stage));
     let resources = stage.of::<SimpleResource>();

@@ -14,13 +14,13 @@ use crate::{EXPECTED, called, module, simple, workspace, workspace_of};
 with_both_engines!(
     the_built_in_module_is_applied_left_alone_changed_and_destroyed,
     a_module_that_makes_nothing_leaves_nothing,
-    drift_is_found_without_a_lock_and_mended_by_the_next_apply,
+    drift_is_found_without_a_lock_and_corrected_by_the_next_apply,
     what_the_module_changes_each_time_is_not_called_drift,
     drift_that_no_plan_would_change_is_taken_into_the_state,
     what_vanished_outside_is_no_longer_left_after_a_destroy,
-    a_check_block_that_fails_is_told_by_what_holds_in_the_end,
+    a_check_block_that_fails_is_reported_by_what_holds_in_the_end,
     what_was_only_read_is_nothing_that_a_destroy_leaves,
-    a_backend_of_its_own_is_used_as_it_is_told,
+    a_backend_of_its_own_is_used_as_configured,
 );
 
 async fn the_built_in_module_is_applied_left_alone_changed_and_destroyed(engine: Binary) {
@@ -108,7 +108,7 @@ async fn there_is_no_shell_and_the_module_sleeps_all_the_same() {
     assert!(report.milliseconds[&Stage::Apply] >= 1000);
 }
 
-async fn drift_is_found_without_a_lock_and_mended_by_the_next_apply(engine: Binary) {
+async fn drift_is_found_without_a_lock_and_corrected_by_the_next_apply(engine: Binary) {
     let workspace = workspace_of(engine, "drift").await;
     let bundle = simple(&workspace, json!({}));
     let pod = workspace.pod(1);
@@ -228,7 +228,7 @@ async fn what_vanished_outside_is_no_longer_left_after_a_destroy(engine: Binary)
     }
 }
 
-async fn a_check_block_that_fails_is_told_by_what_holds_in_the_end(engine: Binary) {
+async fn a_check_block_that_fails_is_reported_by_what_holds_in_the_end(engine: Binary) {
     let workspace = workspace_of(engine, "checks").await;
     let text = r#"
 variable "file" {}
@@ -296,7 +296,7 @@ resource "local_file" "it" {
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
 }
 
-async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
+async fn a_backend_of_its_own_is_used_as_configured(engine: Binary) {
     let workspace = workspace_of(engine, "backend").await;
     let file = workspace.dir.path().join("a ${path}.tfstate");
     let mut bundle = module("output \"a\" {\n  value = \"b\"\n}\nresource \"terraform_data\" \"a\" {}\n", [].into());
@@ -308,7 +308,10 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     let pod = workspace.pod(9);
     let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
     let said = &report.diagnostics[0];
-    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Whether anything is left is not known"));
+    assert_eq!(
+        (report.outcome, said.summary.as_str()),
+        (Outcome::Failed, "It could not be determined whether resources are left")
+    );
     let detail = said.detail.as_deref().unwrap();
     assert!(detail.contains("No state file was found") && !detail.contains('\u{1b}'), "{detail:?}");
 
@@ -337,7 +340,7 @@ async fn a_backend_of_its_own_is_used_as_it_is_told(engine: Binary) {
     let expecting = Order { state: EXPECTED, ..pod.order(Action::Apply, &bundle) };
     let (_, report) = pod.play(&expecting, &bundle).await;
     let said = &report.diagnostics[0].summary;
-    assert_eq!((report.outcome, said.as_str()), (Outcome::Failed, "There is no state any more"));
+    assert_eq!((report.outcome, said.as_str()), (Outcome::Failed, "The state is missing"));
     assert!(!fs::exists(&file).unwrap(), "nothing was made anew");
 }
 

@@ -127,7 +127,7 @@ async fn no_state_is_not_taken_for_an_empty_state() {
         let pod = workspace.pod(number);
         let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
         assert_eq!((report.outcome, report.empty), (Outcome::Failed, false));
-        assert_eq!(report.diagnostics[0].summary, "Whether anything is left is not known");
+        assert_eq!(report.diagnostics[0].summary, "It could not be determined whether resources are left");
     };
     refused(1).await;
     // The pod was killed when it had written the state, and not yet where it is.
@@ -152,10 +152,7 @@ async fn a_state_that_its_own_backend_did_not_take_is_pushed_there(engine: Binar
     let pod = workspace.pod(9);
     let expecting = Order { state: EXPECTED, ..pod.order(Action::Apply, &bundle) };
     let (_, report) = pod.play(&expecting, &bundle).await;
-    assert_eq!(
-        (report.outcome, report.diagnostics[0].summary.as_str()),
-        (Outcome::Failed, "There is no state any more")
-    );
+    assert_eq!((report.outcome, report.diagnostics[0].summary.as_str()), (Outcome::Failed, "The state is missing"));
 
     let pod = workspace.pod(1);
     let serve = pod.serve().await;

@@ -16,12 +16,12 @@ use crate::{called, module, simple, workspace, workspace_of};
 
 with_both_engines!(
     a_run_that_is_asked_to_stop_saves_reports_and_ends,
-    a_bad_module_is_told_by_file_and_line,
+    a_bad_module_is_reported_by_file_and_line,
     what_is_wrong_with_a_module_or_its_values_lasts_and_what_is_wrong_outside_may_pass,
     a_variable_that_is_misspelt_is_an_error_that_names_it,
     what_a_failed_provisioner_left_is_kept_for_a_person_when_it_is_repeated,
     an_override_of_the_module_does_not_move_the_state,
-    a_lock_that_somebody_holds_is_told_with_its_holder,
+    a_lock_that_somebody_holds_is_reported_with_its_holder,
     an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept,
     a_destroy_that_takes_too_long_is_stopped_and_what_is_left_is_kept,
 );
@@ -35,7 +35,7 @@ async fn first(workspace: &Workspace, number: i64, bundle: &Bundle) -> Diagnosti
     report.diagnostics.into_iter().next().expect("a diagnostic")
 }
 
-async fn a_bad_module_is_told_by_file_and_line(engine: Binary) {
+async fn a_bad_module_is_reported_by_file_and_line(engine: Binary) {
     let workspace = workspace_of(engine, "bad").await;
     let wrong = |text: &str, values: serde_json::Value| {
         let values = values.as_object().unwrap().clone().into_iter().collect();
@@ -167,8 +167,8 @@ async fn what_a_destroy_leaves_is_named() {
     let pod = workspace.pod(2);
     let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
     let said = &report.diagnostics[0];
-    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Something is left after the destroy"));
-    assert_eq!(said.detail.as_deref(), Some("The state still has terraform_data.a, terraform_data.b."));
+    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Resources are left after the destroy"));
+    assert_eq!(said.detail.as_deref(), Some("The state still contains terraform_data.a, terraform_data.b."));
 }
 
 async fn an_override_of_the_module_does_not_move_the_state(engine: Binary) {
@@ -210,7 +210,7 @@ async fn what_the_runner_sets_cannot_be_set_and_that_is_said() {
     );
 }
 
-async fn a_lock_that_somebody_holds_is_told_with_its_holder(engine: Binary) {
+async fn a_lock_that_somebody_holds_is_reported_with_its_holder(engine: Binary) {
     let workspace = workspace_of(engine, "locked").await;
     let other = workspace.pod(99).serve().await;
     assert_eq!(workspace.lock("other").await.0, 200);
@@ -291,7 +291,7 @@ async fn a_run_that_is_asked_to_stop_saves_reports_and_ends(engine: Binary) {
 }
 
 #[tokio::test]
-async fn without_a_store_the_last_words_go_to_the_kubelet() {
+async fn without_a_store_the_termination_message_goes_to_the_kubelet() {
     let workspace = workspace("alone").await;
     let bundle = simple(&workspace, json!({ "prefix": "hush-hush" }));
     let pod = workspace.pod(1);

@@ -11,7 +11,7 @@ use crate::pod::noise;
 use crate::{module, simple, workspace, workspace_of};
 
 with_both_engines!(
-    whatever_a_value_looks_like_it_arrives_as_data,
+    whatever_a_value_contains_it_arrives_as_data,
     a_confidential_value_is_in_no_output_report_or_plan_text,
     a_plan_shows_nothing_of_what_it_takes_apart_or_escapes,
 );
@@ -30,7 +30,7 @@ output "text" {
 }
 "#;
 
-async fn whatever_a_value_looks_like_it_arrives_as_data(engine: Binary) {
+async fn whatever_a_value_contains_it_arrives_as_data(engine: Binary) {
     let workspace = workspace_of(engine, "values").await;
     let texts = json!([
         "\"quotes\" and 'quotes' and \\ and \\\"",
@@ -75,14 +75,14 @@ async fn inputs_of_several_chunks_arrive_whole() {
 }
 
 #[tokio::test]
-async fn an_output_that_no_key_can_be_called_after_is_told() {
+async fn an_output_that_no_key_can_be_called_after_is_reported() {
     let workspace = workspace("keys").await;
     let bundle = module("output \"größe\" {\n  value = 1\n}\noutput \"size\" {\n  value = 2\n}\n", [].into());
     let pod = workspace.pod(1);
     let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     let said: Vec<_> = report.diagnostics.iter().map(|said| (said.severity, said.summary.as_str())).collect();
-    let expected = "The output größe is left out of the Secret: no key can be called so";
+    let expected = "The output größe is not written to the Secret, because its name is not a valid key";
     assert_eq!(said, [(Severity::Warning, expected)]);
     assert_eq!(workspace.outputs().await["size"].text(), "2");
 }

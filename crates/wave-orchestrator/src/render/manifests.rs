@@ -64,12 +64,12 @@ fn read(value: &Value, line: usize, manifests: &mut Vec<Manifest>) -> Result<(),
     let group = opcore::object::group_of(api_version);
     let stage = Stage::of(group, kind);
     let Ok(object) = serde_json::from_value::<DynamicObject>(value.clone()) else {
-        return fault(&format!("metadata of this {kind} is not that of a Kubernetes object"));
+        return fault(&format!("metadata of this {kind} is not valid object metadata"));
     };
     match object.metadata.name.as_deref() {
         Some(name) if !name.is_empty() => {}
         _ if object.metadata.generate_name.is_some() => {
-            return fault(&format!("this {kind} has generateName; give it a name, so that it can be found again"));
+            return fault(&format!("this {kind} has metadata.generateName; set metadata.name instead"));
         }
         _ => return fault(&format!("this {kind} has no metadata.name")),
     }
@@ -144,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_line_and_the_cure() {
+    fn a_fault_is_reported_with_its_line_and_the_remedy() {
         for (text, line, words) in [
             ("a: [1", 1, "not YAML"),
             ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: Pod\n", 5, "apiVersion and kind"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", 1, "no metadata.name"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {generateName: x-}\n", 1, "generateName"),
-            ("apiVersion: v1\nkind: Pod\nmetadata: 7\n", 1, "not that of a Kubernetes object"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: 7\n", 1, "not valid object metadata"),
             ("just text", 1, "apiVersion and kind"),
         ] {
             let problem = parse(text).unwrap_err();

@@ -42,8 +42,8 @@ output "content" {
 "#;
 
 #[tokio::test]
-async fn a_file_changed_behind_its_back_is_told_and_then_mended() -> anyhow::Result<()> {
-    scenario("a_file_changed_behind_its_back_is_told_and_then_mended", async |stage| {
+async fn a_file_changed_behind_its_back_is_reported_and_then_corrected() -> anyhow::Result<()> {
+    scenario("a_file_changed_behind_its_back_is_reported_and_then_corrected", async |stage| {
         install(stage, json!({})).await?;
         stage.write(DISK).await?;
         let made = applied(stage, "file", on_disk(FILE, "as it should be", "Report")).await?;

@@ -147,6 +147,6 @@ async fn its_state_is_gone(stage: &Stage) -> anyhow::Result<()> {
     workspaces(stage).patch("stateless", &PatchParams::default(), &Patch::Merge(&retain)).await?;
     gone(&workspaces(stage), "stateless", workspace.uid().as_deref(), PATIENCE).await?;
     let words = event(&stage.api(), "stateless", "Retained").await?;
-    ensure!(words.contains("There is no state of it in the cluster"), "{words}");
+    ensure!(words.contains("The cluster contains no state of it"), "{words}");
     left_of(&stage.client, &stage.namespace, "stateless").await.map(drop)
 }

@@ -15,8 +15,8 @@ use terraform_runner_operator::api::v1alpha1::UNLOCK_ANNOTATION;
 const FINE: &str = "output \"it\" {\n  value = \"fine\"\n}\n";
 
 #[tokio::test]
-async fn every_mistake_is_told_with_its_place_and_its_cure() -> anyhow::Result<()> {
-    scenario("every_mistake_is_told_with_its_place_and_its_cure", async |stage| {
+async fn every_mistake_is_reported_with_its_place_and_its_remedy() -> anyhow::Result<()> {
+    scenario("every_mistake_is_reported_with_its_place_and_its_remedy", async |stage| {
         install(stage, json!({})).await?;
         futures::try_join!(
             in_the_module(stage),

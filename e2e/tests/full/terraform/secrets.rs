@@ -76,8 +76,8 @@ resource "terraform_data" "that" {
 "#;
 
 #[tokio::test]
-async fn what_is_in_a_secret_is_seen_nowhere_else() -> anyhow::Result<()> {
-    scenario("what_is_in_a_secret_is_seen_nowhere_else", async |stage| {
+async fn what_is_in_a_secret_appears_nowhere_else() -> anyhow::Result<()> {
+    scenario("what_is_in_a_secret_appears_nowhere_else", async |stage| {
         let release = install(stage, json!({ "log": { "level": "debug" } })).await?;
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "creds" }, "stringData": { "token": CANARY },

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_older_generation_has_still_to_tell_does_not_pass() {
+    fn what_an_older_generation_has_still_to_report_does_not_pass() {
         let gate = Gate::default();
         gate.renew(|| ());
         let old = gate.generation().unwrap();

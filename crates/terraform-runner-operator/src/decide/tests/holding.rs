@@ -30,7 +30,7 @@ fn what_the_same_inputs_bring_about_each_time_is_not_repeated_before_they_change
         play.wait(24 * 3600).settle();
         assert_eq!((play.run().number, play.reason().as_str()), (number, "RunFailed"));
         assert!(is_true(&play.workspace.status.as_ref().unwrap().conditions, STALLED));
-        assert!(play.message().contains("not tried before the spec or the inputs change"), "{}", play.message());
+        assert!(play.message().contains("not retried until the spec or the inputs change"), "{}", play.message());
         assert_eq!(play.workspace.status.as_ref().unwrap().retry_at, None);
     };
     fails(&mut play, 1);
@@ -65,7 +65,7 @@ fn a_pod_template_that_is_refused_is_not_tried_before_the_spec_changes() {
 }
 
 #[test]
-fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
+fn what_a_failed_apply_left_incomplete_is_not_recreated_without_a_person() {
     let mut play = Play::simple();
     let fails = |play: &mut Play| {
         play.ends(Outcome::Failed, |report| report.stage = Stage::Apply).settle();
@@ -85,7 +85,7 @@ fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
     };
     play.ends(Outcome::Planned, tainted).settle();
     assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval, "although the approval is Auto");
-    assert!(play.message().contains("what the apply that failed left half made"), "{}", play.message());
+    assert!(play.message().contains("resources that the failed apply left incomplete"), "{}", play.message());
     play.wait(24 * 3600).settle();
     assert_eq!(play.run().number, 3);
     play.annotate("infra.opr8r/approve", "plan-3").settle();
@@ -105,7 +105,7 @@ fn what_a_failed_apply_left_half_made_is_not_made_anew_without_a_person() {
 }
 
 #[test]
-fn a_version_of_the_state_that_was_dropped_goes_unless_someone_writes_it_anew() {
+fn a_version_of_the_state_that_was_dropped_goes_unless_someone_writes_it_again() {
     let mut play = Play::simple().applied();
     let names = render::names(&play.workspace);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
@@ -125,7 +125,7 @@ fn a_version_of_the_state_that_was_dropped_goes_unless_someone_writes_it_anew() 
 }
 
 #[test]
-fn a_check_block_that_fails_is_told_once_and_in_a_condition_as_long_as_it_does() {
+fn a_check_block_that_fails_is_reported_once_and_in_a_condition_as_long_as_it_does() {
     let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
     let failed = || Diagnostic {
         severity: Severity::Warning,
@@ -177,7 +177,7 @@ fn newer_providers_are_taken_once_when_someone_asks_and_not_again_when_they_fail
 }
 
 #[test]
-fn forgetting_is_counted_told_and_waits_under_auto_unless_destroy() {
+fn forgetting_is_counted_reported_and_waits_under_auto_unless_destroy() {
     let mut play = Play::simple().with("approval", json!("AutoUnlessDestroy"));
     play.settle();
     let forgets = |report: &mut Report| {
@@ -191,12 +191,15 @@ fn forgetting_is_counted_told_and_waits_under_auto_unless_destroy() {
     let told = play.workspace.status.as_ref().unwrap().plan.clone().unwrap();
     assert_eq!((told.summary.as_str(), told.forget), ("+0 ~0 -0, 1 to import, 2 to forget", 2));
     assert!(
-        play.message().contains("it takes something out of the state that stays where it is"),
+        play.message().contains("it removes resources from the state without destroying them"),
         "{}",
         play.message()
     );
     play.annotate("infra.opr8r/approve", "plan-1").settle();
     play.ends(Outcome::Applied, forgets);
     let told = play.decide().notes;
-    assert!(told[0].message.contains("2 to forget. No longer in the state, and still there: aws_vpc.it."), "{told:?}");
+    assert!(
+        told[0].message.contains("2 to forget. Removed from the state, but not destroyed: aws_vpc.it."),
+        "{told:?}"
+    );
 }

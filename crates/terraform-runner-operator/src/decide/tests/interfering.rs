@@ -68,7 +68,7 @@ fn a_module_in_a_backend_of_its_own_that_is_emptied_becomes_ready() {
 }
 
 #[test]
-fn an_approved_plan_whose_job_is_refused_is_tried_again_later_and_later() {
+fn an_approved_plan_whose_job_is_refused_is_retried_with_growing_delays() {
     let mut play = manual();
     play.settle();
     play.ends(Outcome::Planned, |_| {}).settle();
@@ -190,7 +190,7 @@ fn a_destroy_whose_job_is_refused_is_held_up_under_force_and_has_not_failed() {
 }
 
 #[test]
-fn retain_stops_a_destroy_that_is_under_way_and_waits_for_it() {
+fn retain_stops_a_destroy_that_is_in_progress_and_waits_for_it() {
     let mut play = Play::simple().applied();
     play.delete().settle();
     assert_eq!(play.run().action, Action::Destroy);
@@ -209,7 +209,7 @@ fn retain_stops_a_destroy_that_is_under_way_and_waits_for_it() {
 }
 
 #[test]
-fn nobody_is_told_that_a_new_spec_is_applied_while_the_old_one_is_compared() {
+fn nothing_says_that_a_new_spec_is_applied_while_the_old_one_is_compared() {
     let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
     play.wait(700).settle();
     assert_eq!((play.run().action, play.phase()), (Action::Check, WorkspacePhase::Ready));
@@ -253,11 +253,11 @@ fn a_pod_that_starts_after_all_was_not_given_up() {
 }
 
 #[test]
-fn a_destroy_whose_pod_does_not_start_says_so_and_begins_anew_when_the_spec_is_mended() {
+fn a_destroy_whose_pod_does_not_start_says_so_and_starts_again_when_the_spec_is_corrected() {
     let mut play = Play::simple().applied();
     play.delete().settle();
     assert_eq!((play.run().number, play.reason().as_str()), (2, "Destroying"));
-    play.seen.pod = PodSeen::Stuck("container terraform does not start: ErrImagePull".to_owned());
+    play.seen.pod = PodSeen::Stuck("container terraform is not starting: ErrImagePull".to_owned());
     play.settle();
     assert_eq!(play.reason(), "PodNotStarting");
     play = edited(play, "engine", json!({ "image": "one/that:is-there" }));
@@ -269,7 +269,7 @@ fn a_destroy_whose_pod_does_not_start_says_so_and_begins_anew_when_the_spec_is_m
 fn force_gives_up_a_destroy_whose_pod_does_not_start_in_time() {
     let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
     play.delete().settle();
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
+    play.seen.pod = PodSeen::Stuck("its pod cannot be scheduled".to_owned());
     play.wait(119).settle();
     assert!(play.workspace.metadata.finalizers.is_some(), "it may start yet");
     assert!(play.decide().next != opcore::Next::OnEvent);
@@ -278,7 +278,7 @@ fn force_gives_up_a_destroy_whose_pod_does_not_start_in_time() {
 }
 
 #[test]
-fn a_pod_whose_node_does_not_answer_is_told_with_what_helps() {
+fn a_pod_whose_node_does_not_answer_is_reported_with_what_helps() {
     let mut play = Play::simple();
     play.settle();
     play.seen.pod = PodSeen::Leaving { pod: "tf-1".to_owned(), node: "node-7".to_owned(), by: play.now };
@@ -306,7 +306,7 @@ fn a_job_of_no_run_goes_and_one_that_has_reported_may_end() {
 }
 
 #[test]
-fn a_plan_that_no_longer_fits_is_made_anew_at_once() {
+fn a_plan_that_no_longer_fits_is_made_again_at_once() {
     let mut play = manual();
     play.settle();
     play.ends(Outcome::Planned, |_| {}).settle();
@@ -316,7 +316,7 @@ fn a_plan_that_no_longer_fits_is_made_anew_at_once() {
 }
 
 #[test]
-fn what_is_wrong_with_a_spec_is_told_with_its_field_until_it_is_mended() {
+fn what_is_wrong_with_a_spec_is_reported_with_its_field_until_it_is_corrected() {
     let mut play = Play::simple().applied();
     play = edited(play, "module", json!({ "builtin": "nothing" }));
     play.settle();
@@ -368,7 +368,7 @@ fn a_state_that_was_adopted_is_destroyed_whatever_became_of_the_run_that_did() {
 }
 
 #[test]
-fn what_is_left_is_told_for_every_kind_of_state() {
+fn what_is_left_is_reported_for_every_kind_of_state() {
     let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
     let left = |mut play: Play, change: fn(&mut Report)| {
         play = play.with("deletionPolicy", json!("Retain"));
@@ -383,9 +383,9 @@ fn what_is_left_is_told_for_every_kind_of_state() {
         notes.into_iter().find(|note| note.reason == "Retained").unwrap().message
     };
     let told = left(Play::simple().with("backend", s3), |report| report.state = None);
-    assert!(told.contains("what it made") && told.contains("s3") && told.contains("-in-"), "{told}");
+    assert!(told.contains("its resources") && told.contains("s3") && told.contains("-in-"), "{told}");
     let told = left(Play::simple(), |report| report.state.as_mut().unwrap().resources = -1);
-    assert!(told.contains("what it made") && told.contains("-state") && told.contains("-in-"), "{told}");
+    assert!(told.contains("its resources") && told.contains("-state") && told.contains("-in-"), "{told}");
     let told = left(Play::simple(), |report| report.state.as_mut().unwrap().resources = 1);
     assert!(told.contains("one resource as it is"), "{told}");
 }
@@ -449,7 +449,7 @@ fn a_destroy_that_waited_for_its_operator_has_its_time_to_start() {
 }
 
 #[test]
-fn a_pod_that_takes_too_long_to_start_is_told_and_given_up_as_one_that_says_why() {
+fn a_pod_that_takes_too_long_to_start_is_reported_and_given_up_as_one_that_says_why() {
     let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
     play.delete().settle();
     play.seen.pod = PodSeen::Starting { pod: "tf-2".to_owned(), since: Some(play.now) };
@@ -474,14 +474,16 @@ fn a_destroy_that_waits_for_its_job_keeps_its_turn() {
 }
 
 #[test]
-fn a_comparison_whose_pod_does_not_start_takes_nothing_away_and_is_told() {
+fn a_comparison_whose_pod_does_not_start_takes_nothing_away_and_is_reported() {
     let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
     play.wait(700).settle();
     assert_eq!(play.run().action, Action::Check);
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
+    play.seen.pod = PodSeen::Stuck("its pod cannot be scheduled".to_owned());
     play.settle();
     assert_eq!(play.phase(), WorkspacePhase::Ready);
-    assert!(play.message().contains("not compared with reality") && play.message().contains("waits for a node"));
+    assert!(
+        play.message().contains("not being compared with the state") && play.message().contains("cannot be scheduled")
+    );
     play.lose_job();
     let notes = play.decide().notes;
     assert_eq!(notes[0].reason, "DriftCheckFailed");

@@ -293,7 +293,7 @@ fn a_plan_waits_for_a_person_who_approves_exactly_that_plan() {
     );
     play.annotate("infra.opr8r/approve", "plan-0").settle();
     assert_eq!(play.phase(), WorkspacePhase::AwaitingApproval, "that was another plan");
-    assert!(play.message().contains("is of plan-0, and not of this plan"), "{}", play.message());
+    assert!(play.message().contains("is for plan plan-0, not for this one"), "{}", play.message());
     play.annotate("infra.opr8r/approve", "plan-1").settle();
     assert_eq!((play.run().action, play.run().plan.as_deref()), (Action::Apply, Some("plan-1")));
     play.ends(Outcome::Applied, |_| {}).settle();
@@ -337,7 +337,7 @@ fn a_plan_that_destroys_waits_under_auto_unless_destroy_and_no_other() {
 }
 
 #[test]
-fn a_failed_run_is_told_with_file_and_line_and_tried_again_later_and_later() {
+fn a_failed_run_is_reported_with_file_and_line_and_retried_with_growing_delays() {
     let mut play = Play::simple();
     play.settle();
     let fails = |play: &mut Play| {
@@ -377,7 +377,7 @@ fn failed_jobs_are_kept_by_count() {
 }
 
 #[test]
-fn a_run_whose_job_is_gone_without_a_report_is_lost_and_tried_again() {
+fn a_run_whose_job_is_gone_without_a_report_is_lost_and_retried() {
     let mut play = Play::simple();
     play.settle();
     play.lose_job().settle();
@@ -389,7 +389,7 @@ fn a_run_whose_job_is_gone_without_a_report_is_lost_and_tried_again() {
 }
 
 #[test]
-fn drift_is_looked_for_off_the_beat_and_told() {
+fn drift_is_checked_at_varied_intervals_and_reported() {
     let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
     play.wait(530).settle();
     assert_eq!(play.run().action, Action::Apply);
@@ -513,7 +513,7 @@ fn what_is_applied_stays_ready_when_a_dependency_is_not() {
 }
 
 #[test]
-fn an_input_that_cannot_be_used_is_told_with_its_field() {
+fn an_input_that_cannot_be_used_is_reported_with_its_field() {
     let mut play = Play::of(json!({ "module": { "builtin": "nothing" } }));
     assert!(play.settle().is_empty());
     assert_eq!((play.phase(), play.reason().as_str()), (WorkspacePhase::Failed, "InvalidSpec"));
@@ -562,11 +562,11 @@ fn a_module_without_resources_has_no_state_and_goes_at_once() {
 }
 
 #[test]
-fn a_deletion_waits_for_the_run_that_is_under_way() {
+fn a_deletion_waits_for_the_run_that_is_in_progress() {
     let mut play = Play::simple();
     play.settle();
     assert!(play.delete().settle().is_empty());
-    assert!(play.message().contains("is still under way"), "{}", play.message());
+    assert!(play.message().contains("is still in progress"), "{}", play.message());
     play.ends(Outcome::Applied, |_| {}).settle();
     assert_eq!(play.run().action, Action::Destroy);
 }
@@ -589,7 +589,7 @@ fn no_state_after_an_apply_began_is_not_nothing_to_do() {
 }
 
 #[test]
-fn a_state_that_is_gone_is_told_and_nothing_is_made_anew_unless_asked_for() {
+fn a_state_that_is_gone_is_reported_and_nothing_is_recreated_unless_asked_for() {
     let mut play = Play::simple().applied();
     play.seen.parts.retain(|part| !part.target.name.contains("-state"));
     play = play.with("variables", json!({ "size": 3 }));
@@ -608,7 +608,7 @@ fn a_suspended_workspace_is_not_let_go_under_force() {
 }
 
 #[test]
-fn a_destroy_that_fails_is_tried_again_under_destroy_and_let_go_under_force() {
+fn a_destroy_that_fails_is_retried_under_destroy_and_let_go_under_force() {
     let failed = |policy: &str| {
         let mut play = Play::simple().with("deletionPolicy", json!(policy)).applied();
         play.delete().settle();
@@ -656,7 +656,7 @@ fn others_that_depend_on_it_are_destroyed_first() {
 }
 
 #[test]
-fn outputs_for_which_a_secret_has_no_room_are_told_with_the_field_that_helps() {
+fn outputs_for_which_a_secret_has_no_room_are_reported_with_the_field_that_helps() {
     let mut play = Play::simple().applied();
     let large = OutputValue { value: json!("x".repeat(2 << 20)), sensitive: false };
     play.seen.outputs.get_or_insert_default().insert("manifest".to_owned(), large);

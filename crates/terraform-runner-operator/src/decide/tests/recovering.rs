@@ -28,7 +28,7 @@ fn a_lost_run_of_an_approved_plan_is_not_repeated_without_a_new_approval() {
 }
 
 #[test]
-fn what_a_lost_run_had_begun_to_make_is_told() {
+fn what_a_lost_run_had_begun_to_make_is_reported() {
     let mut play = Play::simple().applied();
     play = play.with("variables", json!({ "size": 3 }));
     play.settle();
@@ -49,7 +49,7 @@ fn what_a_lost_run_had_begun_to_make_is_told() {
 }
 
 #[test]
-fn how_long_the_stages_took_is_told_of_each_run() {
+fn how_long_the_stages_took_is_reported_for_each_run() {
     let mut play = Play::simple();
     play.settle();
     let spent = [(Stage::Prepare, 3), (Stage::Init, 60), (Stage::Plan, 1200)];
@@ -87,7 +87,7 @@ fn a_workspace_that_is_deleted_before_its_job_is_made_goes() {
 }
 
 #[test]
-fn a_job_that_is_refused_ends_its_run_and_is_tried_again_later() {
+fn a_job_that_is_refused_ends_its_run_and_is_retried_later() {
     let mut play = Play::simple();
     play.pass();
     let refusal = Refusal {
@@ -147,7 +147,7 @@ fn a_state_that_the_status_knows_nothing_of_is_kept_when_the_workspace_is_delete
         assert_eq!(goes(&mut play), policy != "Destroy", "{policy}: {}", play.message());
         if policy == "Destroy" {
             assert_eq!(play.reason(), "DestroyBlocked");
-            assert!(play.message().contains("-state has a state of it. To let the workspace go"), "{}", play.message());
+            assert!(play.message().contains("-state has a state of it. To delete the workspace"), "{}", play.message());
         }
         assert!(play.seen.parts.iter().any(|part| part.target.name.ends_with("-state")), "{policy}");
     }
@@ -168,10 +168,10 @@ fn a_report_about_other_inputs_is_not_taken_for_that_of_a_run_with_the_same_name
 }
 
 #[test]
-fn a_run_whose_pod_does_not_start_is_told_and_given_up_when_the_spec_is_mended() {
+fn a_run_whose_pod_does_not_start_is_reported_and_given_up_when_the_spec_is_corrected() {
     let mut play = Play::simple();
     play.settle();
-    play.seen.pod = PodSeen::Stuck("container terraform does not start: ErrImagePull".to_owned());
+    play.seen.pod = PodSeen::Stuck("container terraform is not starting: ErrImagePull".to_owned());
     play.settle();
     assert!(play.message().contains("ErrImagePull"), "{}", play.message());
     assert_eq!((play.reason().as_str(), play.seen.jobs.len()), ("PodNotStarting", 1), "it may start yet");
@@ -200,13 +200,13 @@ fn a_run_whose_pod_has_started_goes_on_although_the_spec_changes() {
 fn a_workspace_whose_first_pod_never_started_goes_when_it_is_deleted() {
     let mut play = Play::simple();
     play.settle();
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
+    play.seen.pod = PodSeen::Stuck("its pod cannot be scheduled".to_owned());
     play.delete();
     assert!(goes(&mut play), "{}", play.message());
 }
 
 #[test]
-fn a_job_without_a_pod_is_told_after_a_while() {
+fn a_job_without_a_pod_is_reported_after_a_while() {
     let mut play = Play::simple();
     play.settle();
     play.seen.pod = PodSeen::None;
@@ -243,7 +243,7 @@ fn a_failure_of_inputs_that_nobody_wants_any_more_is_forgotten() {
 }
 
 #[test]
-fn another_backend_is_told_and_nothing_is_made_anew_unless_asked_for() {
+fn another_backend_is_reported_and_nothing_is_recreated_unless_asked_for() {
     let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
     let mut play = Play::simple().applied();
     play = play.with("backend", s3);

@@ -14,7 +14,7 @@ fn refused(mut play: Play) -> Play {
 }
 
 #[test]
-fn what_authors_may_not_ask_for_begins_no_run_and_is_told_with_field_and_remedy() {
+fn what_authors_may_not_ask_for_begins_no_run_and_is_reported_with_field_and_remedy() {
     let mut play = refused(Play::simple());
     assert_eq!(play.settle(), [""; 0]);
     assert_eq!(play.reason(), "InvalidSpec");

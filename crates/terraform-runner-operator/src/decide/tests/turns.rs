@@ -6,12 +6,12 @@ use super::*;
 fn stuck() -> Play {
     let mut play = Play::simple();
     play.settle();
-    play.seen.pod = PodSeen::Stuck("container terraform does not start: ErrImagePull".to_owned());
+    play.seen.pod = PodSeen::Stuck("container terraform is not starting: ErrImagePull".to_owned());
     play
 }
 
 #[test]
-fn a_run_whose_pod_does_not_start_gives_up_its_turn_in_time_and_is_tried_again_later() {
+fn a_run_whose_pod_does_not_start_gives_up_its_turn_in_time_and_is_retried_later() {
     let mut play = stuck();
     assert_eq!(play.settle(), [""; 0]);
     let start_by = play.now + SignedDuration::from_secs(600);
@@ -44,7 +44,7 @@ fn a_comparison_that_does_not_start_leaves_what_is_applied_ready() {
     let mut play = Play::simple().applied();
     play.wait(3600).settle();
     assert_eq!(play.run().action, Action::Check);
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node: 0/3 nodes are available".to_owned());
+    play.seen.pod = PodSeen::Stuck("its pod cannot be scheduled: 0/3 nodes are available".to_owned());
     play.wait(600).settle();
     assert!(play.run().is_over());
     assert_eq!(play.phase(), WorkspacePhase::Ready);
@@ -56,7 +56,7 @@ fn a_destroy_that_does_not_start_gives_up_its_turn_too() {
     play.delete().settle();
     assert_eq!(play.run().action, Action::Destroy);
     let number = play.run().number;
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node: 0/3 nodes are available".to_owned());
+    play.seen.pod = PodSeen::Stuck("its pod cannot be scheduled: 0/3 nodes are available".to_owned());
     play.seen.turn = false;
     play.wait(600).settle();
     assert!(play.run().is_over() && play.run().number == number, "others come first");

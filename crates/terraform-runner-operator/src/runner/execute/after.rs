@@ -47,7 +47,9 @@ impl Execution {
             match left(kept, engine).await {
                 Left::Nothing => self.report.empty = true,
                 Left::Something(what) => self.say_left(&what),
-                Left::Unknown(why) => self.say(Severity::Error, "Whether anything is left is not known", Some(&why)),
+                Left::Unknown(why) => {
+                    self.say(Severity::Error, "It could not be determined whether resources are left", Some(&why))
+                }
             }
         }
         if outcome == Outcome::Unchanged && bundle.backend.is_some() {
@@ -70,9 +72,9 @@ impl Execution {
             let named = what.iter().take(NAMED_LEFT).cloned().collect::<Vec<_>>().join(", ");
             let others = what.len().saturating_sub(NAMED_LEFT);
             let others = if others > 0 { format!(", and {others} more") } else { String::new() };
-            format!("The state still has {named}{others}.")
+            format!("The state still contains {named}{others}.")
         });
-        self.say(Severity::Error, "Something is left after the destroy", detail.as_deref());
+        self.say(Severity::Error, "Resources are left after the destroy", detail.as_deref());
     }
 
     /// Saves what Terraform could not save: in the cluster first, which is fast, and then in its backend.
@@ -90,9 +92,10 @@ impl Execution {
             Ok(()) if bundle.backend.is_none() => self.rescued(),
             _ if bundle.backend.is_some() && self.push(engine).await => {}
             Ok(()) => {
-                let detail =
-                    format!("It is kept in Secret {secret} and its chunks. The next run pushes it before it plans.");
-                self.say(Severity::Error, "The state was rescued, and its backend does not take it", Some(&detail));
+                let detail = format!(
+                    "It is stored in Secret {secret} and its chunks. The next run pushes it to the backend before it plans."
+                );
+                self.say(Severity::Error, "The state was rescued, but its backend does not accept it", Some(&detail));
             }
             Err(trouble) => self.say(Severity::Error, "The state of this run is lost", Some(&trouble.to_string())),
         }
@@ -117,7 +120,7 @@ impl Execution {
     }
 
     fn rescued(&mut self) {
-        let detail = "Terraform could not save it at the end of its work. Nothing is lost.";
+        let detail = "Terraform could not save it at the end of the run; the runner saved it instead. Nothing is lost.";
         self.say(Severity::Warning, "The state was rescued", Some(detail));
     }
 

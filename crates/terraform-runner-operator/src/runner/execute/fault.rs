@@ -85,7 +85,7 @@ impl Execution {
 
 /// The message for a provisioner whose shell is missing, with the remedy first.
 fn with_shell_explained(detail: &str) -> Option<String> {
-    let remedy = "The image has no shell. Name a program that it has in `interpreter`, or an image with a shell in \
+    let remedy = "The image has no shell. Set `interpreter` to a program that the image contains, or use an image with a shell in \
                 spec.engine.image.";
     detail.contains(NO_SHELL).then(|| format!("{remedy} {detail}"))
 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provisioner_without_a_shell_is_told_what_helps() {
+    fn a_provisioner_without_a_shell_is_reported_with_the_remedy() {
         let detail = "Error running command 'echo hello': fork/exec /bin/sh: no such file or directory. Output: ";
         let explained = with_shell_explained(detail).unwrap();
         assert!(

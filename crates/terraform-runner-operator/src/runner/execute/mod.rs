@@ -107,8 +107,9 @@ impl Execution {
         self.after(&bundle, &layout, &engine, outcome).await;
         let is_elsewhere = outcome == Outcome::Applied && bundle.backend.is_none() && self.report.state.is_none();
         if is_elsewhere {
-            let detail = "Nothing came to where it should be kept. Look for a backend that the module brings along.";
-            return self.fail("The state was saved in another place", detail);
+            let detail =
+                "The configured backend contains no state. Check whether the module configures another backend.";
+            return self.fail("The state was saved in another backend", detail);
         }
         if outcome == Outcome::Destroyed && !self.report.empty { Outcome::Failed } else { outcome }
     }
@@ -122,10 +123,10 @@ impl Execution {
         let confidential = [&bundle.confidential, &before.unwrap_or_default().confidential].map(Vec::as_slice).concat();
         self.redactor = Arc::new(Redactor::new(&confidential));
         let layout = Layout::new(&settings::work(), &bundle)
-            .map_err(|why| self.fail_each_time("The module cannot be laid out", &why))?;
+            .map_err(|why| self.fail_each_time("The files of the module cannot be written", &why))?;
         let (env, refused) = layout::environment(&bundle, &layout, &settings::address());
         for name in refused {
-            let detail = "The runner sets it, and the value in spec.env is not used. Remove it there.";
+            let detail = "The runner sets it, so the value in spec.env is ignored. Remove it from spec.env.";
             self.say(Severity::Warning, &format!("The environment variable {name} cannot be set"), Some(detail));
         }
         self.store.ready().await.map_err(|why| self.fail("The state cannot be reached", &why.to_string()))?;
@@ -149,9 +150,9 @@ impl Execution {
         let bytes = inputs::read(folder).map_err(|error| format!("They cannot be read: {error}"))?;
         let hash = Bundle::hash(&bytes);
         if hash != self.order.inputs {
-            return Err(format!("They have the hash {hash}, and {} was ordered", self.order.inputs));
+            return Err(format!("They have the hash {hash}, but the run was created for {}", self.order.inputs));
         }
-        Bundle::parse(&bytes).map_err(|error| format!("They are not understood: {error}"))
+        Bundle::parse(&bytes).map_err(|error| format!("They cannot be parsed: {error}"))
     }
 
     /// One call of Terraform; the exit codes in `good` are not failures.
@@ -178,7 +179,9 @@ impl Execution {
             self.report.engine = name;
         }
         if let Some(format) = &ended.heard.foreign {
-            let detail = format!("It speaks version {format} of its machine-readable format; 1 is understood here.");
+            let detail = format!(
+                "It uses version {format} of the machine-readable output format; the runner supports version 1."
+            );
             let summary = format!("This version of {} is not supported", engine.program);
             return Err(self.fail_each_time(&summary, &detail));
         }
@@ -195,8 +198,10 @@ impl Execution {
     fn no_engine(&mut self, engine: &Engine, error: &std::io::Error) -> Outcome {
         let summary = format!("{} cannot be started", engine.program);
         if error.kind() == std::io::ErrorKind::NotFound {
-            let detail =
-                format!("The image has no {} in its path. Name one that has in spec.engine.image.", engine.program);
+            let detail = format!(
+                "The image has no {} in its path. Set spec.engine.image to an image that has it.",
+                engine.program
+            );
             return self.fail_each_time(&summary, &detail);
         }
         self.fail(&summary, &error.to_string())
@@ -214,12 +219,9 @@ impl Execution {
         match ended.cause {
             Some(Cause::TimedOut) => {
                 let allowed = if stage == Stage::Apply { self.order.apply_within } else { self.order.plan_within };
-                let how = if ended.was_killed() {
-                    "did not stop when it was asked to, and was killed"
-                } else {
-                    "was stopped"
-                };
-                let detail = format!("{} {how}. Raise spec.timeouts if this is how long it takes.", engine.program);
+                let how =
+                    if ended.was_killed() { "did not stop when requested, and was killed" } else { "was stopped" };
+                let detail = format!("{} {how}. If it needs this long, increase spec.timeouts.", engine.program);
                 self.say_first(&format!("{what} took longer than {allowed}"), Some(&detail));
                 return Outcome::TimedOut;
             }
@@ -299,14 +301,14 @@ impl Execution {
         self.report.diagnostics = each_once(std::mem::take(&mut self.report.diagnostics));
         let filing = Filing { report: self.report.clone(), outputs: self.outputs.take() };
         let Err(trouble) = self.store.file(&filing).await else { return };
-        println!("The report cannot be filed: {trouble}");
+        println!("The report cannot be saved: {trouble}");
         let first = self.report.diagnostics.first().map(|said| said.summary.as_str());
         let words = json!({
             "run": self.report.run, "action": self.report.action, "outcome": outcome, "stage": self.report.stage,
             "summary": first,
         });
         if let Err(error) = std::fs::write(settings::termination_log(), format!("{words}\n")) {
-            println!("Nor can the last words be written: {error}");
+            println!("The termination message cannot be written either: {error}");
         }
     }
 }
@@ -359,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_plan_and_apply_both_say_is_told_once_and_errors_come_first() {
+    fn what_plan_and_apply_both_say_is_reported_once_and_errors_come_first() {
         let said =
             |severity, summary: &str| Diagnostic { severity, summary: summary.to_owned(), ..Diagnostic::default() };
         let warnings = || ["old syntax", "old name"].map(|summary| said(Severity::Warning, summary));

@@ -39,8 +39,8 @@ impl Execution {
             self.push_rescued(layout, engine).await?;
         }
         if self.order.state.expected && !self.has_state(engine, is_managed).await? {
-            let detail = "Without it everything would be made once more. Restore it; or, if everything is to be made anew, ask for that: opctl tf replan.";
-            return Err(self.fail("There is no state any more", detail));
+            let detail = "Without it, all resources would be created again. Restore it; or, to create all resources again, run: opctl tf replan.";
+            return Err(self.fail("The state is missing", detail));
         }
         match self.order.action {
             Action::Check => return self.check(engine).await,
@@ -113,7 +113,7 @@ impl Execution {
         put(&file, &kept).map_err(|error| self.fail("A state cannot be written", &error.to_string()))?;
         let pushed = self.push(engine).await;
         let _ = std::fs::remove_file(file);
-        if pushed { Ok(()) } else { Err(self.fail("A state that was rescued is not taken by its backend", "")) }
+        if pushed { Ok(()) } else { Err(self.fail("The backend does not accept a state that was rescued", "")) }
     }
 
     /// Fetches providers and modules. Returns the kept provider versions, if they were to be used.
@@ -146,7 +146,10 @@ impl Execution {
         let now = std::fs::read_to_string(&file).unwrap_or_default();
         let changed = providers::changed(&kept, &now);
         if !changed.is_empty() {
-            let detail = format!("The image has no longer what was used before. It is now {}.", changed.join(", "));
+            let detail = format!(
+                "The versions that were used before are no longer available in the image. Now used: {}.",
+                changed.join(", ")
+            );
             self.say(Severity::Warning, "Other versions of providers are used", Some(&detail));
         }
         Ok(Some(kept))
@@ -179,7 +182,7 @@ impl Execution {
             return Ok(());
         }
         let kept = self.store.keep_lockfile(used).await;
-        kept.map_err(|why| self.fail("The versions of providers cannot be kept", &why.to_string()))
+        kept.map_err(|why| self.fail("The versions of providers cannot be stored", &why.to_string()))
     }
 
     /// Compares reality with the state. Nothing is written, so no lock is needed.
@@ -199,8 +202,8 @@ impl Execution {
         let others: Vec<String> = others.map(|change| format!("{} ({})", change.address, change.action)).collect();
         if !others.is_empty() {
             let detail = format!(
-                "They are as the state has them, and the module asks for something else each time, as with timestamp(), or \
-                 reads something that has changed: {}.",
+                "They match the state, but the module changes them in every run, as with timestamp(), or \
+                 reads data that has changed: {}.",
                 others.join(", ")
             );
             let summary = format!("The next apply would change {} that did not drift", resources(others.len()));
@@ -303,7 +306,7 @@ impl Execution {
         let filing = PlanFiling { report, inputs: self.order.inputs.clone(), text, file: ByteString(file) };
         let kept = self.store.keep(&filing).await;
         self.took(Stage::Plan, started);
-        kept.map_err(|why| self.fail("The plan cannot be kept", &why.to_string()))?;
+        kept.map_err(|why| self.fail("The plan cannot be stored", &why.to_string()))?;
         self.report.stage = Stage::Done;
         Ok(Outcome::Planned)
     }
@@ -313,16 +316,18 @@ impl Execution {
         let wanted = self.order.plan.clone().unwrap_or_default();
         let found = self.store.plan().await.map_err(|why| self.fail("The plan cannot be read", &why.to_string()))?;
         let Some(found) = found else {
-            self.say(Severity::Error, &format!("The plan {wanted} is not kept any more"), None);
+            self.say(Severity::Error, &format!("The plan {wanted} is no longer stored"), None);
             return Err(Outcome::Stale);
         };
         let digest = digest::of_bytes(&found.file.0);
         let is_wanted =
             found.kept.report.id == wanted && digest.starts_with(&wanted) && found.kept.inputs == self.order.inputs;
         if !is_wanted {
-            let detail =
-                format!("The kept plan is {}, made from other inputs or at another time.", found.kept.report.id);
-            self.say(Severity::Error, &format!("The plan {wanted} is not kept any more"), Some(&detail));
+            let detail = format!(
+                "The stored plan is {}, which was made from other inputs or at another time.",
+                found.kept.report.id
+            );
+            self.say(Severity::Error, &format!("The plan {wanted} is no longer stored"), Some(&detail));
             return Err(Outcome::Stale);
         }
         let _ = std::fs::remove_file(&layout.plan);
@@ -353,11 +358,11 @@ impl Execution {
             return Err(self.failed(engine, Stage::Outputs, &read).await);
         }
         let outputs: Result<OutputValues, _> = serde_json::from_slice(&read.kept);
-        let outputs = outputs.map_err(|error| self.fail("The outputs are not understood", &error.to_string()))?;
+        let outputs = outputs.map_err(|error| self.fail("The outputs cannot be parsed", &error.to_string()))?;
         for name in outputs.keys().filter(|name| !is_key(name)) {
-            let detail =
-                "The keys of a Secret have at most 253 letters A to Z, digits, '-' and '_'. Rename the output.";
-            let summary = format!("The output {name} is left out of the Secret: no key can be called so");
+            let detail = "A key of a Secret may have at most 253 characters: letters A to Z, digits, '-' and '_'. Rename the output.";
+            let summary =
+                format!("The output {name} is not written to the Secret, because its name is not a valid key");
             self.say(Severity::Warning, &summary, Some(detail));
         }
         self.outputs = Some(outputs);

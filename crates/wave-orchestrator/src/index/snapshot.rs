@@ -23,33 +23,33 @@ const LONGEST_MESSAGE: usize = 400;
 
 /// What is known of a plan's objects.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
+pub struct Snapshot {
     /// One per wave of the spec, in its order.
-    pub waves: Vec<WaveLook>,
+    pub waves: Vec<WaveSnapshot>,
     /// Objects that the plan applied, no longer contains, and may prune; the first of them.
-    pub orphans: Vec<OwnedSeen>,
+    pub orphans: Vec<OwnedObject>,
     /// How many such objects there are.
     pub orphan_count: usize,
     /// Objects that the plan applied and no longer contains, but that stay because nobody confirmed their deletion; the
     /// first of them.
-    pub kept: Vec<OwnedSeen>,
+    pub kept: Vec<OwnedObject>,
     /// How many such objects there are.
     pub kept_count: usize,
     /// How many objects of each kind the plan has applied, by wave.
     pub counts: Arc<Counts>,
     /// Everything that the plan applied; only for a plan that is being deleted.
-    pub owned: Vec<OwnedSeen>,
+    pub owned: Vec<OwnedObject>,
     /// The kinds of the objects that the plan applies, as it writes them, each with the waves that do so.
     pub applied_kinds: Arc<AppliedKinds>,
     /// Objects that are recorded as held and that no wave refers to any more.
-    pub held: Vec<GateSeen>,
+    pub held: Vec<ObservedGate>,
     /// Whether everything that can be known is known.
     pub complete: bool,
 }
 
 /// An object that the plan applied.
 #[derive(Clone, Debug)]
-pub struct OwnedSeen {
+pub struct OwnedObject {
     /// The exact object.
     pub target: Target,
     /// The wave that applied it.
@@ -64,7 +64,7 @@ pub struct OwnedSeen {
 
 /// What is known of a wave's objects.
 #[derive(Clone, Debug, Default)]
-pub struct WaveLook {
+pub struct WaveSnapshot {
     /// Why it cannot be carried out, if so.
     pub problem: Option<String>,
     /// How many items it has.
@@ -84,11 +84,11 @@ pub struct WaveLook {
     /// The member and stage of the first that is not ready.
     pub frontier: Option<(usize, Stage)>,
     /// Members to ask to reconcile when the wave starts: the first of those with the same last request.
-    pub nudges: Vec<NudgeSeen>,
+    pub nudges: Vec<ObservedNudge>,
     /// How many of all these have yet to answer, and are not ready only because of that.
     pub unanswered: usize,
     /// Members that are suspended until the wave starts.
-    pub gates: Vec<GateSeen>,
+    pub gates: Vec<ObservedGate>,
     /// Our Jobs that failed, and when they were created: a retry must recreate them.
     pub failed_jobs: Vec<(Target, Option<Timestamp>)>,
     /// Jobs that were complete in this rollout, whether they still exist or not.
@@ -112,7 +112,7 @@ pub struct Due {
 
 /// A member to ask to reconcile when its wave starts.
 #[derive(Clone, Debug)]
-pub struct NudgeSeen {
+pub struct ObservedNudge {
     /// The member.
     pub member: usize,
     /// The exact object.
@@ -125,7 +125,7 @@ pub struct NudgeSeen {
 
 /// A member that is suspended until its wave starts.
 #[derive(Clone, Debug)]
-pub struct GateSeen {
+pub struct ObservedGate {
     /// The member.
     pub member: usize,
     /// The exact object.
@@ -170,11 +170,11 @@ impl Asked {
 
 impl Index {
     /// What is known of a plan's objects, as far as requested.
-    pub fn look(&self, name: &PlanName, asking: &Asking<'_>) -> Look {
-        let Some(plan) = self.plans.get(name) else { return Look::default() };
+    pub fn snapshot(&self, name: &PlanName, asking: &Asking<'_>) -> Snapshot {
+        let Some(plan) = self.plans.get(name) else { return Snapshot::default() };
         let list = |id: &ObjectId| {
             let owned = plan.owned.get(id)?;
-            Some(owned_seen(id, owned, plan.subscription.resource(&id.kind)?))
+            Some(owned_object(id, owned, plan.subscription.resource(&id.kind)?))
         };
         let is_kept = |id: &&ObjectId| {
             let kind = ProtectedKind::of(&id.kind.group, &id.kind.kind).filter(|kind| !asking.confirmed.contains(kind));
@@ -183,8 +183,8 @@ impl Index {
         let (kept, orphans): (Vec<_>, Vec<_>) = plan.orphans.iter().partition(is_kept);
         let asked = |number: usize| Asked { since: asking.asked_since.get(number).copied().flatten(), now: asking.now };
         let waves = plan.subscription.waves.iter().zip(&plan.counts_of_waves).enumerate();
-        Look {
-            waves: waves.map(|(number, (wave, wave_counts))| wave_look(wave, wave_counts, asked(number))).collect(),
+        Snapshot {
+            waves: waves.map(|(number, (wave, wave_counts))| wave_snapshot(wave, wave_counts, asked(number))).collect(),
             orphan_count: orphans.len(),
             orphans: orphans.into_iter().take(asking.most).filter_map(list).collect(),
             kept_count: kept.len(),
@@ -201,7 +201,7 @@ impl Index {
 impl Index {
     /// An object that another plan gates by now is left to that plan to release: both hold it in the name of this
     /// operator.
-    fn held(&self, name: &PlanName, plan: &Plan) -> Vec<GateSeen> {
+    fn held(&self, name: &PlanName, plan: &Plan) -> Vec<ObservedGate> {
         let gates_it = |place: &Place, id: &ObjectId| {
             place.plan != *name
                 && self.plans.get(&place.plan).is_some_and(|other| other.subscription.gated.contains(id))
@@ -215,10 +215,10 @@ impl Index {
     }
 }
 
-fn wave_look(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) -> WaveLook {
+fn wave_snapshot(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) -> WaveSnapshot {
     let item = |number: &usize| wave.items.get(*number);
     let slow = wave_counts.unready.difference(&wave_counts.failed);
-    WaveLook {
+    WaveSnapshot {
         problem: wave.problem.clone(),
         total: wave_counts.total(),
         unread: wave_counts.unread.len(),
@@ -243,9 +243,9 @@ fn wave_look(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) ->
     }
 }
 
-fn owned_seen(id: &ObjectId, owned: &Owned, resource: ApiResource) -> OwnedSeen {
+fn owned_object(id: &ObjectId, owned: &Owned, resource: ApiResource) -> OwnedObject {
     let protected = ProtectedKind::of(&id.kind.group, &id.kind.kind).filter(|_| !owned.confirmed);
-    OwnedSeen {
+    OwnedObject {
         target: Target { resource, namespace: id.namespace.clone(), name: id.name.clone(), uid: owned.uid.clone() },
         wave: owned.wave.clone(),
         stage: Stage::of(&id.kind.group, &id.kind.kind),
@@ -273,7 +273,7 @@ fn due(item: &Item, refused_at: Option<u64>) -> Option<Due> {
 fn not_ready(item: &Item, wave_counts: &WaveCounts, number: usize) -> Option<NotReady> {
     let known = wave_counts.known(number)?;
     let object = item.subject.to_string();
-    let (reason, message) = match (&known.refusal, &known.standing) {
+    let (reason, message) = match (&known.refusal, &known.state) {
         (Some(refused), _) => (refused.reason.clone(), refused.message.clone()),
         (None, ItemState::Failed { reason, message } | ItemState::Waiting { reason, message }) => {
             (reason.clone(), message.clone())
@@ -282,31 +282,34 @@ fn not_ready(item: &Item, wave_counts: &WaveCounts, number: usize) -> Option<Not
             .unreachable
             .as_ref()
             .map(|unreachable| (unreachable.reason.clone(), format!("{object}: {}.", unreachable.message)))?,
-        (None, ItemState::Unread) => ("NotYetRead".to_owned(), format!("{object} has not been looked at yet.")),
+        (None, ItemState::Unread) => ("NotYetRead".to_owned(), format!("{object} has not been read yet.")),
         (None, ItemState::NotServed) => {
-            let words = "the cluster has no such kind yet; it is taken up as soon as its definition arrives";
+            let words = "the cluster does not serve this kind yet; the object is processed as soon as the CustomResourceDefinition exists";
             ("KindNotServed".to_owned(), format!("{object}: {words}."))
         }
         (None, ItemState::Missing) => match item.task {
             Task::Apply(_) => ("NotApplied".to_owned(), format!("{object} is about to be applied.")),
             _ => ("NotFound".to_owned(), format!("{object} does not exist.")),
         },
-        (None, ItemState::Ready) => ("NotApplied".to_owned(), format!("{object} is about to be brought up to date.")),
+        (None, ItemState::Ready) => ("NotApplied".to_owned(), format!("{object} is about to be updated.")),
     };
     let message = opcore::conditions::shortened(&message, LONGEST_MESSAGE);
     Some(NotReady { object, reason, message, failed: wave_counts.failed.contains(&number) })
 }
 
-fn gates<'a>(wave: &'a WaveSubscription, wave_counts: &'a WaveCounts) -> impl Iterator<Item = (&'a Item, GateSeen)> {
+fn gates<'a>(
+    wave: &'a WaveSubscription,
+    wave_counts: &'a WaveCounts,
+) -> impl Iterator<Item = (&'a Item, ObservedGate)> {
     wave_counts.gates.iter().filter_map(|number| {
         let (item, known) = (wave.items.get(*number)?, wave_counts.known(*number)?);
-        Some((item, GateSeen { member: item.member, target: target(item, known)?, held: known.held }))
+        Some((item, ObservedGate { member: item.member, target: target(item, known)?, held: known.held }))
     })
 }
 
 /// Of the members with the same last request, the first; a single one stands for all that were asked already. Members
 /// whose request was refused before take no place from others.
-fn nudges(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) -> Vec<NudgeSeen> {
+fn nudges(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) -> Vec<ObservedNudge> {
     let is_fresh = |number: &usize| wave_counts.known(*number).is_some_and(|known| known.refusal.is_none());
     let fresh = wave_counts.asked.iter().flat_map(|(requested, numbers)| {
         let most = if asked.by(requested.as_deref()) { 1 } else { BATCH };
@@ -315,7 +318,7 @@ fn nudges(wave: &WaveSubscription, wave_counts: &WaveCounts, asked: Asked) -> Ve
     let refused = wave_counts.refused_nudges.iter().map(|(_, number)| *number).take(BATCH);
     let nudge = |number: usize| {
         let (item, known) = (wave.items.get(number)?, wave_counts.known(number)?);
-        Some(NudgeSeen {
+        Some(ObservedNudge {
             member: item.member,
             target: target(item, known)?,
             requested: known.requested.clone(),
