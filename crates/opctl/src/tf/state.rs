@@ -36,7 +36,7 @@ pub(super) async fn list(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
         );
     }
     let store = workspaces.store(&workspace);
-    let seen = workspaces.kept(state::see(&store), "restore it").await?;
+    let seen = workspaces.kept(state::read_index(&store), "restore it").await?;
     let Some(newest) = seen.index.current() else {
         bail!("TerraformWorkspace {name} has no state yet: {}", message(&workspace));
     };
