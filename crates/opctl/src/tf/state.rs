@@ -37,7 +37,7 @@ pub(super) async fn list(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
         );
     }
     let store = workspaces.store(&workspace);
-    let state = workspaces.kept(state::see(&store), "restore it").await?;
+    let state = workspaces.kept(state::read_index(&store), "restore it").await?;
     let Some(newest) = state.index.current() else {
         bail!("TerraformWorkspace {name} has no state yet: {}", message(&workspace));
     };

@@ -33,7 +33,7 @@ pub(super) async fn unlock(workspaces: &Workspaces, flags: &Flags) -> anyhow::Re
     let workspace = workspaces.get(&flags.which.name).await?;
     let name = workspace.name_any();
     let store = workspaces.store(&workspace);
-    let Some(holder) = workspaces.kept(lock::look(&store), "restore it").await? else {
+    let Some(holder) = workspaces.kept(lock::read(&store), "restore it").await? else {
         bail!("Nobody holds the lock of the state of TerraformWorkspace {name}: there is nothing to unlock.");
     };
     let pod = workspaces.running_pod(&holder.pod).await?;
