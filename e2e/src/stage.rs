@@ -43,6 +43,8 @@ pub struct Stage {
     scratch: TempDir,
     /// What is to be removed in the end.
     releases: Mutex<Vec<Release>>,
+    /// Other namespaces in which what explains a failure is found.
+    elsewhere: Mutex<Vec<String>>,
 }
 
 /// The cluster under a stage.
@@ -141,7 +143,7 @@ impl Stage {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.patch(&namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
         let scratch = tempfile::tempdir()?;
-        Ok(Self { client, namespace, sandbox, helm, scratch, releases: Mutex::default() })
+        Ok(Self { client, namespace, sandbox, helm, scratch, releases: Mutex::default(), elsewhere: Mutex::default() })
     }
 
     /// The objects of a kind in the namespace.
@@ -241,9 +243,19 @@ impl Stage {
         Ok(Client::try_from(config)?)
     }
 
-    /// What the namespace tells about what went wrong in it.
+    /// What the namespace, and others that were named, tell about what went wrong in them.
     pub async fn explain(&self) -> String {
-        explain::namespace(&self.client, &self.namespace).await
+        let mut told = explain::namespace(&self.client, &self.namespace).await;
+        let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for namespace in elsewhere {
+            told.push_str(&explain::namespace(&self.client, &namespace).await);
+        }
+        told
+    }
+
+    /// Explains a failure by what is in this namespace, too.
+    pub fn plays_also_in(&self, namespace: &str) {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).push(namespace.to_owned());
     }
 
     /// Where every request is logged; a cluster that is no sandbox keeps that to itself.

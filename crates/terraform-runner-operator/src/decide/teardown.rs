@@ -65,7 +65,7 @@ pub fn tear_down(
                 None => begin(workspace, observed, &next_run, &mut status, &mut writes, now),
             },
             None if teardown_context.is_idle() || !teardown_context.retains() => {
-                writes = make_job(workspace, observed, &status, settings)
+                writes = make_job(workspace, observed, &status, settings);
             }
             None => {
                 writes.together(teardown_context.cancelled());
