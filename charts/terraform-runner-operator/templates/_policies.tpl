@@ -111,6 +111,17 @@ validations:
   - expression: "has(object.spec.module.builtin)"
     message: "spec.module: only modules that are part of the operator (spec.module.builtin) are allowed; use one of them, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
     reason: Forbidden
+  # What does as much as a module: the operator refuses the same.
+  - expression: "variables.env.all(env, !env.name.matches('^(HOME|TERRAFORM_CONFIG|TF_ENCRYPTION|TF_PLUGIN_CACHE_.*|TF_REATTACH_PROVIDERS)$'))"
+    message: "spec.env: because of one of these Terraform may run other programs, which is allowed to those who may use modules of their own (HOME, TERRAFORM_CONFIG, TF_ENCRYPTION, TF_PLUGIN_CACHE_…, TF_REATTACH_PROVIDERS): remove it, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
+    reason: Forbidden
+  - expression: >-
+      variables.pod.?volumeMounts.orValue([]).all(mount, !has(mount.mountPath) || (
+      mount.mountPath.startsWith('/') && !mount.mountPath.matches('(^|/)[.][.]?(/|$)')
+      && !mount.mountPath.matches('^/+((bin|boot|dev|etc|home|lib[^/]*|opt|proc|root|run|sbin|sys|tf-runner|tmp|usr)(/|$)|$)')
+      && !mount.mountPath.matches('^/+var(/+run(/+(inputs|previous|tools|work)(/.*)?)?)?/*$')))
+    message: "spec.runner.podTemplate.spec.volumeMounts: where one of these is mounted a program may be, so that a volume could replace it, which is allowed to those who may use modules of their own: choose another mountPath, such as one below /srv, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
+    reason: Forbidden
   {{- end }}
   {{- if eq $authors.secrets "Readable" }}
   - expression: "!variables.secrets || authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()"

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use crate::cluster::Connection;
 use crate::output::{self, Paint};
-use crate::{tf, waves};
+use crate::{identity, tf, waves};
 
 /// The companion of the Opcore operators.
 ///
@@ -39,6 +39,9 @@ enum Command {
     /// Terraform workspaces: look at them, read and approve plans, help them on
     #[command(subcommand)]
     Tf(tf::Command),
+    /// A SPIRE stack: look at it, back it up, restore it, take it down
+    #[command(subcommand)]
+    Identity(identity::Command),
     /// Print a script that completes commands in a shell, e.g. source <(opctl completion bash)
     Completion {
         /// The shell
@@ -75,6 +78,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Waves(command) => waves::run(command, &cli.connection).await,
         Command::Tf(command) => Box::pin(tf::run(command, &cli.connection)).await,
+        Command::Identity(command) => Box::pin(identity::run(command, &cli.connection)).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "opctl", &mut script);

@@ -13,7 +13,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, CustomResourceExt, Resource, ResourceExt};
 use opcore::runtime::duration;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Cluster, listed};
 use crate::output;
@@ -45,16 +45,26 @@ pub(crate) enum Change<K> {
     Broke(String),
 }
 
+/// What came of a request.
+pub(crate) enum Answer<K> {
+    /// Nobody is to wait for it.
+    NotAwaited,
+    /// It is done, and the object is like this now.
+    Done(Box<K>),
+    /// The object is gone.
+    Gone,
+}
+
 /// How long to wait for the operator.
 #[derive(Debug, Args)]
 pub(crate) struct Patience {
     /// Whether to wait until the operator has done it
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true)]
-    wait: bool,
+    pub wait: bool,
     /// How long to wait for the operator
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
-    timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// Annotations with their new values: `None` removes one.
@@ -103,14 +113,20 @@ where
         self.reader.read(object).map_err(|error| self.cluster.explain(self.chart, error))
     }
 
+    /// The object of this name, if there is one.
+    pub(crate) async fn find(&self, name: &str) -> anyhow::Result<Option<K>> {
+        let found = self.ask(self.api.get_opt(name)).await?;
+        found.map(|object| self.read(&object)).transpose()
+    }
+
     /// The object of this name.
     ///
     /// # Errors
     ///
     /// There is none; the words name those that there are.
     pub(crate) async fn get(&self, name: &str) -> anyhow::Result<K> {
-        if let Some(object) = self.ask(self.api.get_opt(name)).await? {
-            return self.read(&object);
+        if let Some(object) = self.find(name).await? {
+            return Ok(object);
         }
         let names: Vec<String> = self.all().await?.iter().map(ResourceExt::name_any).collect();
         bail!("There is no {} {name}{}: there is {}.", Self::kind(), self.place(), listed(&names))
@@ -185,19 +201,6 @@ where
         bail!("The watch of {} {name} ended; try again.", Self::kind())
     }
 
-    /// The same; none when time is up.
-    ///
-    /// # Errors
-    ///
-    /// It is gone.
-    async fn until(&self, name: &str, patience: Duration, fulfilled: impl Fn(&K) -> bool) -> anyhow::Result<Option<K>> {
-        match tokio::time::timeout(patience, self.wait(name, fulfilled)).await {
-            Ok(Ok(None)) => bail!("{} {name} was deleted meanwhile.", Self::kind()),
-            Ok(answer) => answer,
-            Err(_) => Ok(None),
-        }
-    }
-
     /// Asks the operator for something by annotations, and waits until it has done it: answers how the object is then, or
     /// none when nobody is to wait.
     pub(crate) async fn request(
@@ -207,34 +210,64 @@ where
         change: impl Fn(&K) -> anyhow::Result<Annotations>,
         fulfilled: impl Fn(&K) -> bool,
     ) -> anyhow::Result<Option<K>> {
+        let name = object.name_any();
+        match self.request_until_gone(object, patience, change, fulfilled).await? {
+            Answer::NotAwaited => Ok(None),
+            Answer::Done(after) => Ok(Some(*after)),
+            Answer::Gone => bail!("{} {name} was deleted meanwhile.", Self::kind()),
+        }
+    }
+
+    /// The same, where the object may go when it is done.
+    pub(crate) async fn request_until_gone(
+        &self,
+        object: K,
+        patience: &Patience,
+        change: impl Fn(&K) -> anyhow::Result<Annotations>,
+        fulfilled: impl Fn(&K) -> bool,
+    ) -> anyhow::Result<Answer<K>> {
         let (kind, name) = (Self::kind(), object.name_any());
-        self.annotate(object, change).await?;
+        let annotations = |object: &K| {
+            let all: Map<String, Value> =
+                change(object)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+            Ok(json!({ "metadata": { "annotations": all } }))
+        };
+        self.change(object, annotations).await?;
         if !patience.wait {
             output::print_lines(&[format!("{kind} {name} is annotated.")])?;
-            return Ok(None);
+            return Ok(Answer::NotAwaited);
         }
-        let after = self.until(&name, patience.timeout, fulfilled).await?;
-        if after.is_none() {
-            bail!(
+        match tokio::time::timeout(patience.timeout, self.wait(&name, fulfilled)).await {
+            Ok(after) => Ok(after?.map_or(Answer::Gone, |after| Answer::Done(Box::new(after)))),
+            Err(_) => bail!(
                 "The operator did not do it within {}: is {} running? The request stays on {kind} {name}, and is carried \
                  out as soon as it runs.",
                 output::age(patience.timeout),
                 self.chart
-            );
+            ),
         }
-        Ok(after)
     }
 
-    /// Changes annotations of an object. What to change, and whether to, may depend on how the object is.
-    async fn annotate(&self, mut object: K, change: impl Fn(&K) -> anyhow::Result<Annotations>) -> anyhow::Result<()> {
-        let name = object.name_any();
+    /// Changes an object by a merge patch. What to change, and whether to, may depend on how the object is.
+    ///
+    /// # Errors
+    ///
+    /// `patch` refuses, or another object has taken the place of this one.
+    pub(crate) async fn change(
+        &self,
+        mut object: K,
+        patch: impl Fn(&K) -> anyhow::Result<Value>,
+    ) -> anyhow::Result<()> {
+        let (kind, name, uid) = (Self::kind(), object.name_any(), object.uid());
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         for _ in 0..ATTEMPTS {
-            let annotations: serde_json::Map<String, Value> =
-                change(&object)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+            if object.uid() != uid {
+                bail!("{kind} {name} was deleted and created again meanwhile: look at it, and try again.");
+            }
+            let mut patch = patch(&object)?;
             // With the version that was read: else a change by someone else in between would be lost.
-            let version = object.resource_version();
-            let patch = json!({ "metadata": { "annotations": annotations, "resourceVersion": version } });
+            (patch["metadata"]["resourceVersion"], patch["metadata"]["uid"]) =
+                (json!(object.resource_version()), json!(uid));
             let write = async {
                 match self.api.patch_metadata(&name, &params, &Patch::Merge(&patch)).await {
                     Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
@@ -246,6 +279,6 @@ where
             }
             object = self.get(&name).await?;
         }
-        bail!("{} {name} changes all the time: try again.", Self::kind())
+        bail!("{kind} {name} changes all the time: try again.")
     }
 }

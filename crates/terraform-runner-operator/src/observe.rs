@@ -131,6 +131,8 @@ pub enum ObservedPod {
     },
     /// It is not starting, for this reason.
     Stuck(String),
+    /// It has ended, and Terraform has certainly never run in it, for this reason.
+    NeverRan(String),
     /// Terraform is running in it, or has run.
     Started,
     /// Terraform is running in it, or has run, and the pod should be gone by now.
@@ -584,6 +586,9 @@ fn observed_pod<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> ObservedP
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         return by.map_or(ObservedPod::Started, |by| ObservedPod::Leaving { pod: pod.name_any(), node, by });
     }
+    if let Some(why) = pods.iter().find_map(|pod| never_ran(pod)) {
+        return ObservedPod::NeverRan(why);
+    }
     match (pods.iter().find_map(|pod| trouble(pod)), pods.first()) {
         (Some(trouble), _) => ObservedPod::Stuck(trouble),
         (None, None) => ObservedPod::None,
@@ -604,6 +609,31 @@ fn has_started(pod: &Pod) -> bool {
     };
     let ever = |container: &ContainerStatus| [&container.state, &container.last_state].into_iter().flatten().any(ran);
     containers.into_iter().any(ever)
+}
+
+/// Why a pod that has failed never ran Terraform, if that is certain. That the kubelet does not know what became of a
+/// container says nothing.
+fn never_ran(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Failed"))?;
+    let ended = |container: &ContainerStatus| container.state.as_ref()?.terminated.clone();
+    let is_waiting = |container: &ContainerStatus| {
+        container.state.as_ref().is_some_and(|state| state.waiting.is_some()) && container.last_state.is_none()
+    };
+    // The runtime could not start it, as with a limit for memory that is too low for any program.
+    let unstarted = status.container_statuses.iter().flatten().find_map(|container| {
+        let ended = ended(container)?;
+        matches!(ended.reason.as_deref(), Some("StartError" | "ContainerCannotRun")).then_some((container, ended))
+    });
+    // One that comes before it has failed.
+    let all_wait = status.container_statuses.iter().flatten().all(is_waiting);
+    let before =
+        status.init_container_statuses.iter().flatten().filter(|_| all_wait).find_map(|container| {
+            ended(container).filter(|ended| ended.exit_code != 0).map(|ended| (container, ended))
+        });
+    let failed = if unstarted.is_some() { "could not be started" } else { "failed" };
+    let (container, ended) = unstarted.or(before)?;
+    let words = [ended.reason, ended.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    Some(conditions::shortened(&format!("container {} {failed}: {words}", container.name), 500))
 }
 
 /// Why a pod is not starting, if so.
@@ -673,5 +703,28 @@ mod tests {
             "it has ended: nobody waits for its node"
         );
         assert_eq!(observed_pod([].into_iter(), "tf-net-1"), ObservedPod::None);
+    }
+
+    #[test]
+    fn of_a_failed_pod_it_is_told_whether_terraform_has_certainly_never_run_in_it() {
+        // What a kubelet reports of a container whose limit for memory no program fits in.
+        let unstartable = json!({ "terminated": {
+            "exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z",
+            "message": "unable to set memory limit to 1",
+        } });
+        let ObservedPod::NeverRan(why) = observed(&pod("Failed", &unstartable, false)) else { panic!("it never ran") };
+        assert_eq!(why, "container terraform could not be started: StartError: unable to set memory limit to 1");
+        let unknown =
+            json!({ "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null } });
+        assert!(matches!(observed(&pod("Failed", &unknown, false)), ObservedPod::Starting { .. }), "it may have run");
+        let waiting = json!({ "waiting": { "reason": "PodInitializing" } });
+        let mut failed_before = pod("Failed", &waiting, false);
+        let install = json!([{
+            "name": "install", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": { "exitCode": 1, "reason": "Error", "startedAt": "2026-01-01T00:00:00Z" } },
+        }]);
+        failed_before.status.as_mut().unwrap().init_container_statuses = serde_json::from_value(install).unwrap();
+        let ObservedPod::NeverRan(why) = observed(&failed_before) else { panic!("it never ran") };
+        assert_eq!(why, "container install failed: Error");
     }
 }

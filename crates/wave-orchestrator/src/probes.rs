@@ -115,7 +115,8 @@ async fn ask_http(probe: &HttpProbe) -> Result<(), String> {
     let uri: http::Uri = probe.url.parse().map_err(|error| format!("the URL is invalid: {error}"))?;
     let host = uri.host().ok_or("the URL has no host")?;
     let port = uri.port_u16().unwrap_or(80);
-    let stream = TcpStream::connect((host, port)).await.map_err(|error| format!("cannot connect: {error}"))?;
+    let stream =
+        TcpStream::connect((without_brackets(host), port)).await.map_err(|error| format!("cannot connect: {error}"))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| format!("the HTTP handshake failed: {error}"))?;
@@ -134,5 +135,28 @@ async fn ask_http(probe: &HttpProbe) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!("status code {status} instead of {}", probe.expect_status))
+    }
+}
+
+/// The host of a URL as a name or an address: an address of IPv6 is in brackets in a URL, and nowhere else.
+fn without_brackets(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::ToSocketAddrs;
+
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_url_is_one_to_connect_to_whether_it_is_of_ipv4_or_of_ipv6() {
+        for (url, address) in [("http://[::1]:8080/healthz", "[::1]:8080"), ("http://127.0.0.1/", "127.0.0.1:80")] {
+            let uri: http::Uri = url.parse().unwrap();
+            let host = without_brackets(uri.host().unwrap());
+            let mut found = (host, uri.port_u16().unwrap_or(80)).to_socket_addrs().unwrap();
+            assert_eq!(found.next(), Some(address.parse().unwrap()), "{url}");
+        }
+        assert_eq!(without_brackets("web.shop"), "web.shop");
     }
 }

@@ -8,7 +8,7 @@ use opcore::ownership::Claimant;
 use opcore::readiness::{self, ReadinessState};
 use opcore::{Decision, Note, ObjectId, Write};
 
-use super::{Decider, gate, is_applied, live, migration, volume};
+use super::{Decider, gate, is_applied, live, migration, pods, volume};
 use crate::api::v1alpha1::{
     OperandKind, OperandStatus, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
 };
@@ -69,15 +69,16 @@ impl Wants for SpireServer {
         }
         status.volume = Some(volume);
         let summary = plan.summary.or_else(|| {
-            // Ready means that agents can start.
-            (!gate::has_bundle(observed)).then(|| {
+            // Ready means that agents can start. A server that does not start says so itself.
+            let starts = pods::trouble_of(Self::KIND, observed).is_none();
+            (starts && !gate::has_bundle(observed)).then(|| {
                 let message =
                     format!("The server has not yet put its trust bundle into ConfigMap {}.", config.bundle_config_map);
                 Summary::reconciling("WaitingForBundle", message)
             })
         });
         let mut warnings = render::server::warnings(self);
-        warnings.extend(render::server::missing_kinds(&observed.platform));
+        warnings.extend(render::server::prerequisites(self, &decider.settings, observed.platform));
         Ok(Wanted { objects, summary, warnings, over: plan.over, notes: plan.notes, stopped: false })
     }
 }
@@ -269,12 +270,22 @@ fn state<K: Wants>(objects: &Objects, observed: &Observed, decision: &mut Decisi
         match readiness.state {
             ReadinessState::Ready => {}
             ReadinessState::InProgress | ReadinessState::Terminating => {
-                return Summary::reconciling(readiness.reason, readiness.message);
+                return Summary::reconciling(readiness.reason, and_why::<K>(readiness.message, observed));
             }
-            ReadinessState::Failed => return Summary::stalled(readiness.reason, readiness.message),
+            ReadinessState::Failed => {
+                return Summary::stalled(readiness.reason, and_why::<K>(readiness.message, observed));
+            }
         }
     }
     Summary::ready("Running", format!("{} {SINGLETON} runs as its spec asks.", K::KIND))
+}
+
+/// What is said about a workload that is not ready, and why its pods do not run.
+fn and_why<K: Operand>(message: String, observed: &Observed) -> String {
+    match pods::trouble_of(K::KIND, observed) {
+        Some(trouble) => format!("{message} {trouble}"),
+        None => message,
+    }
 }
 
 fn warn(warnings: &[String], conditions: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {

@@ -33,7 +33,7 @@ use crate::volume::report::Outcome;
 /// Says which objects of others are in the way of a deletion.
 pub const DELETION_BLOCKED: &str = "DeletionBlocked";
 /// The step in which an operand waits for those that go before it. It has no deadline of its own.
-const OTHERS: &str = "others";
+pub(super) const OTHERS: &str = "others";
 /// The last step: whatever else was created.
 const OBJECTS: &str = "objects";
 

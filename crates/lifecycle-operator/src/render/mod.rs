@@ -66,6 +66,7 @@ pub struct Config {
 
 /// Which optional APIs the cluster has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each API is there or not, whatever the others are")]
 pub struct Platform {
     /// OpenShift's Routes.
     pub routes: bool,

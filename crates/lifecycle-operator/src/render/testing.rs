@@ -1,10 +1,11 @@
 //! What the tests of rendering share: settings, clusters, objects as YAML.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use opcore::Write;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Config, Images, Objects, Platform, Settings};
 
@@ -73,6 +74,19 @@ pub(super) fn values(objects: &Objects) -> Vec<Value> {
         other => panic!("{other:?} applies nothing"),
     };
     objects.iter().map(object).collect()
+}
+
+/// The objects, by kind and name, with the files in ConfigMaps as what they mean.
+pub(super) fn shown<'a>(writes: impl IntoIterator<Item = &'a Write>) -> BTreeMap<String, Value> {
+    let one = |write: &Write| {
+        let Write::Apply(apply) = write else { panic!("{write:?} applies nothing") };
+        let mut object = serde_json::to_value(&apply.object).unwrap();
+        for file in object.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+            *file = serde_json::from_str(file.as_str().unwrap()).unwrap();
+        }
+        (format!("{} {}", apply.resource.kind, apply.object.metadata.name.as_deref().unwrap()), object)
+    };
+    writes.into_iter().map(one).collect()
 }
 
 /// The one object of a kind.

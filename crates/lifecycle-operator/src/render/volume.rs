@@ -169,3 +169,84 @@ fn volume(name: &str, claim: &str) -> Volume {
     let claim = PersistentVolumeClaimVolumeSource { claim_name: claim.to_owned(), read_only: None };
     Volume { name: name.to_owned(), persistent_volume_claim: Some(claim), ..Volume::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use k8s_openapi::api::core::v1::PodSpec;
+    use serde_json::json;
+
+    use super::*;
+    use crate::render::testing::{PLAIN, config, settings};
+    use crate::volume::Cli;
+
+    fn server(spec: &serde_json::Value) -> SpireServer {
+        serde_json::from_value(json!({ "metadata": { "name": "cluster" }, "spec": spec })).unwrap()
+    }
+
+    const BACKUP: Work<'_> =
+        Work { task: Task::Backup { keep: 5 }, backup: "manual-20261119-191500", claim: BACKUP_CLAIM, attempt: 1 };
+    const RESTORE: Work<'_> = Work { task: Task::Restore, backup: "latest", claim: "older-backups", attempt: 1 };
+    const CLEAR: Work<'_> =
+        Work { task: Task::Clear, backup: "migration-20261119-191500", claim: BACKUP_CLAIM, attempt: 2 };
+
+    fn job_of(work: &Work<'_>) -> Job {
+        let spec = json!({ "labels": { "team": "identity" }, "nodeSelector": { "disk": "fast" } });
+        job(&server(&spec), &config(), &settings(), &PLAIN, work)
+    }
+
+    fn pod_of(work: &Work<'_>) -> PodSpec {
+        job_of(work).spec.unwrap().template.spec.unwrap()
+    }
+
+    #[test]
+    fn a_backup_is_made_by_this_job() {
+        insta::assert_yaml_snapshot!(job_of(&BACKUP));
+    }
+
+    #[test]
+    fn the_claims_are_as_the_spec_says() {
+        let all = |spec| {
+            let server = server(&spec);
+            [data_claim(&server, &config(), &settings()), backup_claim(&server, &settings())]
+        };
+        let said = json!({
+            "persistence": { "size": "20Gi", "accessMode": "ReadWriteOncePod", "storageClass": "fast" },
+            "backup": { "size": "40Gi", "storageClass": "slow" },
+        });
+        insta::assert_yaml_snapshot!(all(said));
+        let [data, backups] = all(json!({ "persistence": { "storageClass": "" } })).map(|claim| claim.spec.unwrap());
+        assert_eq!(data.storage_class_name, None, "the default class of the cluster");
+        assert_eq!(backups, data, "backups are kept on a volume like that of the data, unless the spec says otherwise");
+    }
+
+    #[test]
+    fn each_job_tells_spire_volume_what_it_understands() {
+        let commands = [BACKUP, RESTORE, CLEAR].map(|work| pod_of(&work).containers.remove(0).command.unwrap());
+        for command in &commands {
+            Cli::try_parse_from(command).unwrap();
+        }
+        insta::assert_yaml_snapshot!(commands.map(|command| command.join(" ")));
+    }
+
+    #[test]
+    fn only_a_backup_may_write_to_the_volume_of_backups() {
+        let read_only = |work| {
+            let mounts = pod_of(work).containers.remove(0).volume_mounts.unwrap();
+            mounts.into_iter().find(|mount| mount.name == "backups").unwrap().read_only
+        };
+        assert_eq!([&BACKUP, &RESTORE, &CLEAR].map(read_only), [None, Some(true), Some(true)]);
+    }
+
+    #[test]
+    fn the_name_of_a_job_fits_however_long_the_name_of_the_backup_is() {
+        let job_of = |backup: &str| job_name(&Work { backup, ..RESTORE });
+        assert_eq!(job_of("latest"), "spire-restore-latest-1");
+        let long = "a.".repeat(100);
+        let names = [job_of(&long), job_of(&format!("{long}b"))];
+        assert_ne!(names[0], names[1]);
+        for name in names {
+            assert!(name.len() <= 63 && name.starts_with("spire-restore-a.a."), "{name}");
+        }
+    }
+}

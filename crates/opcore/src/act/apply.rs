@@ -20,6 +20,9 @@ impl Actor<'_> {
         if apply.object.metadata.name.as_deref().unwrap_or_default().is_empty() {
             return Err(Error::Bug(format!("cannot apply a {} without a name", apply.resource.kind)));
         }
+        if let Some(refusal) = misnamed(apply) {
+            return Ok(Outcome::Refused(refusal));
+        }
         for _ in 0..JUDGED_AT_MOST {
             if let Some(outcome) = self.apply_as_judged(apply).await? {
                 return Ok(outcome);
@@ -129,6 +132,26 @@ impl Actor<'_> {
             Err(error) => refused(&target.id(), error),
         }
     }
+}
+
+/// The refusal of an object that no request can be about. Names come from users, and become part of the path of a request
+/// as they are: with some of them it could not be sent, with others it would be about something else.
+fn misnamed(apply: &Apply) -> Option<Refusal> {
+    let meta = &apply.object.metadata;
+    let parts = [("name", &meta.name), ("namespace", &meta.namespace)];
+    let (field, part) =
+        parts.into_iter().find_map(|(field, part)| Some((field, part.as_deref().filter(|part| !is_segment(part))?)))?;
+    let object = apply.id();
+    let message = format!(
+        "{object} was refused: metadata.{field}: {part:?} cannot be the {field} of an object; use letters, digits, '-' and '.'."
+    );
+    Some(Refusal { object, reason: RefusalReason::Invalid, message })
+}
+
+/// Whether a text can stand between two slashes of a path as it is.
+fn is_segment(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    !matches!(text, "" | "." | "..") && text.bytes().all(is_plain)
 }
 
 /// The object with our marks, and without the fields that only the server may set.

@@ -115,7 +115,7 @@ async fn an_unowned_object_is_left_alone_until_a_person_hands_it_over() {
     let done = act(&stage.client, [write.clone()]).await.unwrap();
     let (reason, message) = refusal(&done);
     assert_eq!(reason, RefusalReason::Unowned);
-    assert!(message.contains("opcore.dev/adopt=true"), "the cure is missing: {message}");
+    assert!(message.contains("opcore.dev/adopt=true"), "the remedy is missing: {message}");
     let adopt = json!({"metadata": {"annotations": {"opcore.dev/adopt": "true"}}});
     stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&adopt)).await.unwrap();
     let done = act(&stage.client, [write]).await.unwrap();
@@ -246,6 +246,24 @@ async fn unknown_fields_kinds_and_namespaces_are_refused_with_what_the_server_sa
     let (reason, message) = refusal(&done);
     assert_eq!(reason, RefusalReason::NotServed);
     assert!(message.contains("nowhere"), "{message}");
+}
+
+#[tokio::test]
+async fn a_name_that_no_object_can_have_is_refused_and_no_request_is_about_something_else() {
+    let stage = Stage::new("misnamed").await;
+    act(&stage.client, [apply(&stage, "theirs", &[])]).await.unwrap();
+    for name in ["ü ü", "a b", "../theirs", "..", "theirs?dryRun=All&", "theirs#", "a%2Fb", "theirs/status"] {
+        let acted = act(&stage.client, [apply(&stage, name, &[]), apply(&stage, "beside", &[])]).await.unwrap();
+        let (reason, words) = refusal(&acted);
+        assert_eq!(reason, RefusalReason::Invalid, "{name}: {words}");
+        assert!(words.contains(&format!("metadata.name: {name:?} cannot be the name of an object")), "{words}");
+    }
+    let mut elsewhere = map(&stage, "theirs", &[]);
+    elsewhere.metadata.namespace = Some(format!("{}/configmaps/../../default", stage.namespace));
+    let acted = act(&stage.client, [Write::apply(&elsewhere).unwrap()]).await.unwrap();
+    assert!(refusal(&acted).1.contains("metadata.namespace: "), "{:?}", refusal(&acted));
+    // Roles have names with colons.
+    assert!(act(&stage.client, [apply(&stage, "system:a", &[])]).await.is_ok());
 }
 
 #[tokio::test]

@@ -15,8 +15,9 @@ use terraform_runner_operator::store::plan::{self, KeptPlan};
 use terraform_runner_operator::store::state;
 
 use super::Which;
-use super::workspaces::{View, Workspaces, ago, current, message, printable, under_way};
+use super::workspaces::{View, Workspaces, current, message, under_way};
 use crate::output::{self, Format, Output, Paint};
+use crate::phrases::{ago, printable};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {

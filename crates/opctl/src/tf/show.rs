@@ -11,10 +11,9 @@ use terraform_runner_operator::api::v1alpha1::{
 
 use super::Which;
 use super::plan::{PlanState, counts, standing_of};
-use super::workspaces::{
-    View, Workspaces, ago, count, current, message, phase_words, printable, resources, since, size,
-};
+use super::workspaces::{View, Workspaces, current, message, phase_words, resources};
 use crate::output::{self, Format, Output, Paint, age, table};
+use crate::phrases::{ago, count, printable, since, size};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {

@@ -12,8 +12,9 @@ use terraform_runner_operator::store::places::Version;
 use terraform_runner_operator::store::state;
 
 use super::Which;
-use super::workspaces::{View, Workspaces, ago, message, printable, size};
+use super::workspaces::{View, Workspaces, message};
 use crate::output::{self, Format, Output, table};
+use crate::phrases::{ago, printable, size};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {

@@ -175,7 +175,7 @@ fn a_plan_is_coloured_by_what_its_lines_do() {
 
 #[test]
 fn a_value_cannot_steer_the_terminal_of_who_reads_the_plan() {
-    let shown = super::workspaces::printable("+ a = \"\x1b[2K\x1b[1A\"\r\n\ttab");
+    let shown = crate::phrases::printable("+ a = \"\x1b[2K\x1b[1A\"\r\n\ttab");
     assert_eq!(shown, "+ a = \"\u{fffd}[2K\u{fffd}[1A\"\u{fffd}\n\ttab");
 }
 

@@ -1,6 +1,5 @@
 //! `opctl tf unlock`.
 
-use std::io::{IsTerminal, Write, stderr, stdin};
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -11,17 +10,18 @@ use terraform_runner_operator::api::v1alpha1::{LockStatus, TerraformWorkspace, U
 use terraform_runner_operator::store::lock::{self, Holder};
 
 use super::Which;
-use super::workspaces::{View, Workspaces, message, printable, since};
+use super::workspaces::{View, Workspaces, message};
+use crate::consent::Consent;
 use crate::objects::Patience;
 use crate::output;
+use crate::phrases::{printable, since};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
     #[command(flatten)]
     pub which: Which,
-    /// Do not ask whether to
-    #[arg(short, long)]
-    yes: bool,
+    #[command(flatten)]
+    consent: Consent,
     /// Also take it from a pod that still runs: what it has not saved is lost
     #[arg(long)]
     force: bool,
@@ -43,7 +43,8 @@ pub(super) async fn unlock(workspaces: &Workspaces, flags: &Flags) -> anyhow::Re
         bail!("{words}. Pod {} still runs: {remedy}.", pod.name_any());
     }
     output::print_lines(&[format!("{words}.")])?;
-    if !flags.yes && !confirmed(&name)? {
+    let what = format!("take the lock of TerraformWorkspace {name} away");
+    if !flags.consent.is_given(&what, "Take it away? Two that work on one state can ruin it.")? {
         bail!("Nothing was done: the lock of the state of TerraformWorkspace {name} stays.");
     }
     let blocks = workspace.status.as_ref().is_some_and(|status| status.lock.is_some());
@@ -72,17 +73,4 @@ pub(super) fn words(holder: &Holder, pod: Option<&str>, view: &View) -> String {
         _ => String::new(),
     };
     format!("{who} has held the lock of the state{long}{what}")
-}
-
-/// Whether a person at the terminal says yes.
-fn confirmed(name: &str) -> anyhow::Result<bool> {
-    if !stdin().is_terminal() {
-        bail!("Nobody can be asked whether to take the lock of TerraformWorkspace {name} away: say so with --yes.");
-    }
-    let mut err = stderr().lock();
-    write!(err, "Take it away? Two that work on one state can ruin it. [y/N] ")?;
-    err.flush()?;
-    let mut answer = String::new();
-    stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use opcore::conditions;
-use opcore::duration::Span;
 use terraform_runner_operator::api::v1alpha1::{Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
 use terraform_runner_operator::render::{self, PART_LABEL};
 use terraform_runner_operator::store::{Store, StoreError};
@@ -16,7 +15,8 @@ use terraform_runner_operator::store::{Store, StoreError};
 use super::Namespace;
 use crate::cluster::Cluster;
 use crate::objects::Objects;
-use crate::output::{Paint, age};
+use crate::output::Paint;
+use crate::phrases::{count, printable};
 
 /// What installs the kind.
 pub(super) const CHART: &str = "terraform-runner-operator";
@@ -130,40 +130,7 @@ pub(super) fn phase_words(phase: WorkspacePhase, paint: Paint) -> String {
     }
 }
 
-/// How long ago a moment was.
-pub(super) fn ago(moment: Timestamp, now: Timestamp) -> String {
-    format!("{} ago", since(moment, now))
-}
-
-/// How long something has lasted.
-pub(super) fn since(moment: Timestamp, now: Timestamp) -> String {
-    age(Span::between(moment, now).as_duration())
-}
-
-/// A number with its noun.
-pub(super) fn count(number: i64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
-}
-
 /// How many resources a state has; -1 when nobody can tell.
 pub(super) fn resources(number: i64) -> String {
     if number < 0 { "encrypted".to_owned() } else { count(number, "resource") }
-}
-
-/// A size at a glance.
-pub(super) fn size(bytes: i64) -> String {
-    // Sizes of states are far below what a float can tell apart.
-    #[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
-    let bytes_float = bytes as f64;
-    match bytes {
-        ..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{:.1} KiB", bytes_float / 1024.0),
-        _ => format!("{:.1} MiB", bytes_float / 1_048_576.0),
-    }
-}
-
-/// A text of someone else, without what a terminal would take for orders: it could hide what stands beside it.
-pub(super) fn printable(text: &str) -> String {
-    let seen = |letter: char| if letter.is_control() && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
-    text.chars().map(seen).collect()
 }

@@ -112,16 +112,16 @@ fn a_list_reads_like_one_of_kubectl() {
 
 #[test]
 fn a_log_gets_a_line_for_each_wave_that_changes_and_none_for_one_that_does_not() {
-    let (mut told, mut phase) = (Vec::new(), None);
     let mut plan = fleet(Some(ROLLING_OUT));
-    let first = status::news(&plan, &mut told, &mut phase, &view());
+    let first = status::news(&plan, None, &view());
     insta::assert_snapshot!(first.join("\n"));
-    assert_eq!(status::news(&plan, &mut told, &mut phase, &view()), [] as [&str; 0]);
+    let before = plan.clone();
+    assert_eq!(status::news(&plan, Some(&before), &view()), [] as [&str; 0]);
 
     let known = plan.status.as_mut().unwrap();
     known.waves[4].ready = 3;
     known.phase = Some(PlanPhase::Suspended);
-    let news = status::news(&plan, &mut told, &mut phase, &view());
+    let news = status::news(&plan, Some(&before), &view());
     assert_eq!(news.len(), 2, "{news:#?}");
     assert!(news[0].contains("database-workloads") && news[0].contains("3/5"), "{news:#?}");
     assert!(news[1].contains("WavePlan fleet: Suspended, 3/7 waves"), "{news:#?}");
@@ -253,7 +253,7 @@ fn the_page_about_it_shows_what_it_prints() {
         drawn(&fleet(Some(TIMED_OUT))),
         verified(&fleet(Some(DONE))),
         graph::text(&picture).join("\n"),
-        status::news(&fleet_at_work, &mut Vec::new(), &mut None, &view()).join("\n"),
+        status::news(&fleet_at_work, None, &view()).join("\n"),
     ] {
         let indented: Vec<String> =
             shown.lines().map(|line| if line.is_empty() { String::new() } else { format!("    {line}") }).collect();

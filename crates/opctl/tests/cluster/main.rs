@@ -7,6 +7,7 @@ mod user;
 
 mod checking;
 mod helping;
+mod identity;
 mod looking;
 mod refusing;
 mod tf_deciding;

@@ -160,7 +160,7 @@ fn begin(
     let adopts = observed.adopted.as_ref().map(|adopted| adopted.secret.clone());
     writes.together(render::rights(workspace, places(workspace, observed), adopts.as_deref()));
     let last = status.run.as_ref();
-    let number = last.map_or(1, |run| run.number + 1);
+    let number = last.map_or(1, |run| run.number.saturating_add(1));
     if next_run.action == Action::Destroy && last.is_none_or(|run| run.action != Action::Destroy) {
         // Earlier failures say nothing about how a destroy will end.
         status.failures = 0;

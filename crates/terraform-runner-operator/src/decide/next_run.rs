@@ -293,7 +293,7 @@ struct Trouble {
 /// Whether a pod is not starting, as far as can be known.
 pub(super) fn does_not_start(pod: &ObservedPod, now: Timestamp) -> bool {
     match pod {
-        ObservedPod::None | ObservedPod::Stuck(_) => true,
+        ObservedPod::None | ObservedPod::Stuck(_) | ObservedPod::NeverRan(_) => true,
         ObservedPod::Starting { since, .. } => since.is_some_and(|since| TO_START.after(since) <= now),
         ObservedPod::Started | ObservedPod::Leaving { .. } => false,
     }
@@ -316,7 +316,7 @@ pub(super) fn why_not_started(workspace: &TerraformWorkspace) -> Option<&str> {
 fn trouble(run: &Run, observed: &Observed, now: Timestamp) -> Trouble {
     // Nothing is reported before this time.
     let (reason, from, message) = match (&observed.pod, observed.job(&run.job).and_then(|job| job.made_at)) {
-        (ObservedPod::Stuck(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
+        (ObservedPod::Stuck(trouble) | ObservedPod::NeverRan(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
         (ObservedPod::None, Some(made_at)) => {
             let message = format!("it has no pod; to see why, run kubectl describe job {}.", run.job);
             (NOT_STARTING, WITHOUT_POD.after(made_at), message)

@@ -45,13 +45,14 @@ fn over(
     if let Some(job) = job {
         run.job_uid = Some(job.target.uid.clone());
     }
-    if let Some(report) = observed.report.as_ref().filter(|report| report.run == run.job) {
+    if let Some(report) = observed.report.as_ref().filter(|report| is_about(report, run)) {
         let run = run.clone();
         return Some(reported(workspace, run, report, observed, status, now));
     }
     if job.is_none() && observed.pod != ObservedPod::None {
         // Its Job is gone, and its pod is terminating: what the pod still does cannot be known before it is gone.
-        run.given_up &= matches!(observed.pod, ObservedPod::Stuck(_) | ObservedPod::Starting { .. });
+        run.given_up &=
+            matches!(observed.pod, ObservedPod::Stuck(_) | ObservedPod::Starting { .. } | ObservedPod::NeverRan(_));
         return None;
     }
     let names = render::names(workspace);
@@ -78,6 +79,17 @@ fn over(
             // The failure must not count against the next run.
             (status.failures, status.retry_at) = (0, None);
         }
+        return None;
+    }
+    if let (Some(_), ObservedPod::NeverRan(why)) = (job.and_then(|job| job.ended.as_ref()), &observed.pod)
+        && (run.previous_inputs.is_some() || !observed.has_state(&names))
+    {
+        let (run, why) = (run.clone(), format!("Terraform did not run, because {why}"));
+        if run.action == Action::Check {
+            finish(run, Outcome::Failed, StageTimes::default(), status, now);
+            return Some(vec![check_failed(&format!("{why}."))]);
+        }
+        not_begun(run, why, Outcome::Failed, status, now);
         return None;
     }
     let why = match job {
@@ -107,6 +119,12 @@ fn over(
     let begun: Vec<&str> = journal.iter().flat_map(|journal| journal.begun.values()).map(String::as_str).collect();
     finish(run, Outcome::Lost, StageTimes::default(), status, now);
     not_recorded(workspace, &begun).map(|note| vec![note])
+}
+
+/// Whether a report is about this run. After a status was lost, runs are counted from one again: a run of the same name may
+/// have had other inputs.
+fn is_about(report: &Report, run: &Run) -> bool {
+    report.run == run.job && report.inputs == run.inputs
 }
 
 /// A run was no longer wanted before its Job was created: only its number is remembered.

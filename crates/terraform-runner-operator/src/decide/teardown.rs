@@ -181,7 +181,7 @@ impl TeardownContext<'_> {
     /// Whether nothing was ever created, or a destroy left nothing.
     fn is_destroyed(&self) -> bool {
         if self.status.begun_inputs.is_none() {
-            return true;
+            return !self.is_unrecorded();
         }
         let destroyed = self
             .status
@@ -191,6 +191,12 @@ impl TeardownContext<'_> {
         let report = self.observed.report.as_ref().filter(|report| report.action == Action::Destroy);
         // The records may be gone already; then the step is recorded as done.
         destroyed && report.is_none_or(|report| report.empty)
+    }
+
+    /// Whether there is a state although the status knows of no run, as when someone edited it: what was applied is not
+    /// known then, and that nothing was is a guess.
+    fn is_unrecorded(&self) -> bool {
+        self.status.run.is_none() && self.observed.has_state(&render::names(self.workspace))
     }
 
     /// Whether what was created is left in place, because the spec says so.
@@ -238,8 +244,14 @@ impl TeardownContext<'_> {
             return None;
         }
         let names = render::names(self.workspace);
-        let begun = self.status.begun_inputs.as_deref()?;
         let way_out = "To delete the workspace and leave any remaining resources, set spec.deletionPolicy to Retain.";
+        if self.is_unrecorded() {
+            let state = names.state();
+            return Some(format!(
+                "The status does not contain what was applied, but Secret {state} contains a state. {way_out}"
+            ));
+        }
+        let begun = self.status.begun_inputs.as_deref()?;
         if let Some(problem) = &self.observed.refused {
             return Some(format!("{problem} {way_out}"));
         }

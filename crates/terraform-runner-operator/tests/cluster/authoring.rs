@@ -146,6 +146,22 @@ async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
     let words = refused(&author, "new", own).await;
     assert!(words.starts_with("spec.module: only modules that are part of the operator"), "{words}");
     assert!(words.contains("authors.modules to Any, or authors.trusted to true"), "{words}");
+
+    // What does as much as a module.
+    for name in ["TF_ENCRYPTION", "TF_REATTACH_PROVIDERS", "TF_PLUGIN_CACHE_DIR", "HOME", "TERRAFORM_CONFIG"] {
+        let env = spec(&json!({ "env": [{ "name": "AWS_REGION" }, { "name": name, "value": "x" }] }));
+        let words = refused(&author, "new", env).await;
+        assert!(words.starts_with("spec.env: because of one of these Terraform may run other programs"), "{words}");
+    }
+    let mount = |path: &str| pods(&json!({ "volumeMounts": [{ "name": "disk", "mountPath": path }] }));
+    for path in ["/usr/local/bin", "/", "//etc", "/srv/../usr", "usr", "/lib64", "/var/run/tools", "/var/run", "/run"] {
+        let words = refused(&author, "new", mount(path)).await;
+        assert!(words.starts_with("spec.runner.podTemplate.spec.volumeMounts: "), "{path}: {words}");
+    }
+    let fine = ["/srv/greeting", "/data", "/var/run/identity", "/var/lib/states", "/var/runs", "/users"];
+    for path in fine {
+        write(&author, "new", mount(path), true).await.unwrap();
+    }
 }
 
 #[tokio::test]

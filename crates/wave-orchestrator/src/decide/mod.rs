@@ -44,7 +44,7 @@ pub fn roll_out(plan: &WavePlan, observed: &Observed, now: Timestamp) -> Decisio
     let mut rollout = match &old.rollout {
         Some(rollout) if same_rollout => rollout.clone(),
         before => Rollout {
-            number: before.as_ref().map_or(1, |before| before.number + 1),
+            number: before.as_ref().map_or(1, |before| before.number.saturating_add(1)),
             revision: observed.revision.clone(),
             started_at: now,
             finished_at: None,

@@ -1,10 +1,11 @@
 //! Parses YAML into objects, with messages for what is wrong with it.
 
 use kube::core::DynamicObject;
-use serde::Deserialize;
+use serde::de::DeserializeSeed;
 use serde_json::Value;
 
 use super::Stage;
+use super::bounded::Budget;
 
 /// An object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,12 +33,13 @@ pub struct Problem {
 pub fn parse(text: &str) -> Result<Vec<Manifest>, Problem> {
     let starts = document_lines(text);
     let mut manifests = Vec::new();
+    let budget = Budget::of(text.len());
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let start = starts.get(number).copied().unwrap_or(1);
-        let value = Value::deserialize(document).map_err(|error| Problem {
+        let value = budget.deserialize(document).map_err(|error| Problem {
             // If something is missing, the parser reports it at the end of the text.
             line: error.location().map_or(start, |place| place.line().min(text.lines().count().max(1))),
-            message: syntax(&error.to_string()),
+            message: if budget.is_exceeded() { too_much() } else { syntax(&error.to_string()) },
         })?;
         read(&value, start, &mut manifests)?;
     }
@@ -94,6 +96,10 @@ fn document_lines(text: &str) -> Vec<usize> {
     starts
 }
 
+fn too_much() -> String {
+    "its aliases (*name) stand for more than is read; write out what they stand for, in several objects".to_owned()
+}
+
 /// The parser's message without the position, which is reported separately.
 fn syntax(words: &str) -> String {
     let words = words.split(" at line ").next().unwrap_or(words);
@@ -116,6 +122,25 @@ mod tests {
                     items:\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n";
         assert_eq!(names(text), ["a", "b"]);
         assert_eq!(names(""), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn aliases_stand_for_what_they_name_and_not_for_more_than_a_process_can_hold() {
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {one: &long text, two: *long, 3: *long}\nmore: [1, -2, 0.5, true, ~, .nan]";
+        let read = &parse(text).unwrap()[0].object.data;
+        assert_eq!(read["data"], serde_json::json!({ "one": "text", "two": "text", "3": "text" }));
+        assert_eq!(read["more"], serde_json::json!([1, -2, 0.5, true, null, null]));
+        let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        let long = "x".repeat(10_000);
+        let values = format!("{head}a: &a {long}\nb: [{}]", vec!["*a"; 100_000].join(","));
+        let keys = format!("{head}a: &a {long}\nb: [{}]", vec!["{*a : 1}"; 40_000].join(","));
+        for text in [values, keys] {
+            let problem = parse(&text).unwrap_err();
+            assert!(problem.message.starts_with("its aliases (*name) stand for more"), "{problem:?}");
+        }
+        // A text without aliases is never too long: the densest there is.
+        let dense = format!("{head}b: [{}]", vec!["~"; 300_000].join(","));
+        assert_eq!(parse(&dense).unwrap().len(), 1);
     }
 
     #[test]

@@ -55,6 +55,42 @@ async fn a_late_wave_blocks_its_descendants_only_and_late_readiness_resumes() {
 }
 
 #[tokio::test]
+async fn a_manifest_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_other() {
+    let stage = Stage::new("misnamed").await;
+    stage
+        .plan(&format!(
+            "waves: [{{name: beside, members: [{}]}}, {{name: behind, dependsOn: [{{wave: beside}}], members: [{}]}}, \
+             {{name: misnamed, members: [{}, {}]}}]",
+            map("a"),
+            map("b"),
+            map("\"ü ü\""),
+            map("c")
+        ))
+        .await;
+    stage.until_wave("behind", WavePhase::Ready).await;
+    let stalled = stage.until("stalled", |plan| words(plan).0 == "Invalid").await;
+    assert!(words(&stalled).1.contains("metadata.name: \"ü ü\" cannot be"), "{:?}", words(&stalled));
+    assert_eq!(stage.applied().await, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn timeouts_that_add_up_to_centuries_hold_up_nothing() {
+    let stage = Stage::new("centuries").await;
+    stage
+        .plan(&format!(
+            "profile: patient
+profiles: {{patient: {{timeoutScale: 1000}}}}
+waves: [{{name: first, timeout: 999999h, members: [{}]}}, \
+        {{name: second, timeout: 999999h999999m, dependsOn: [{{wave: first}}], members: [{}]}}]",
+            map("a"),
+            map("b")
+        ))
+        .await;
+    stage.ready().await;
+    assert_eq!(stage.applied().await, ["a", "b"]);
+}
+
+#[tokio::test]
 async fn a_failed_job_fails_its_wave_at_once_and_a_retry_recreates_it() {
     let stage = Stage::new("job").await;
     // Without a node no pod of it ever runs, and its deadline is one second.

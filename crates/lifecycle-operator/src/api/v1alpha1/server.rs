@@ -28,7 +28,7 @@ use super::common::{ISSUER, LogFormat, LogLevel, NAME, Placement, SecretKey, Swi
     printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type==\"Ready\")].message"}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.persistence.size == oldSelf.persistence.size && self.persistence.accessMode == oldSelf.persistence.accessMode && self.persistence.?storageClass.orValue('') == oldSelf.persistence.?storageClass.orValue('')")
+#[x_kube(validation = Rule::new("self.persistence.size == oldSelf.persistence.size && self.persistence.accessMode == oldSelf.persistence.accessMode && has(self.persistence.storageClass) == has(oldSelf.persistence.storageClass) && (!has(self.persistence.storageClass) || self.persistence.storageClass == oldSelf.persistence.storageClass)")
     .message("spec.persistence.size, accessMode and storageClass cannot be changed: Kubernetes does not change a volume that is in use. Back up, delete the SpireServer and its claim, and restore into a new one"))]
 #[x_kube(validation = Rule::new("!has(oldSelf.federation) || has(self.federation)")
     .message("spec.federation cannot be removed once it is set: other trust domains rely on the endpoint"))]
@@ -205,7 +205,7 @@ pub struct CaSubject {
 pub struct Persistence {
     /// Its size, in Gi.
     #[serde(default = "gibibyte")]
-    #[schemars(regex(pattern = r"^[1-9][0-9]{0,5}Gi$"))]
+    #[schemars(length(max = 8), regex(pattern = r"^[1-9][0-9]{0,5}Gi$"))]
     pub size: String,
     /// How it is mounted.
     #[serde(default)]
@@ -584,7 +584,7 @@ pub struct BackupPolicy {
     pub on_delete: bool,
     /// The size of the volume for backups, in Gi; that of the server's volume by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^[1-9][0-9]{0,5}Gi$"))]
+    #[schemars(length(max = 8), regex(pattern = r"^[1-9][0-9]{0,5}Gi$"))]
     pub size: Option<String>,
     /// The storage class of the volume for backups; that of the server's volume by default.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::testing::{
-    OPENSHIFT, PLAIN, config, file, hash, is_consistent, of_kind, operand, placed, settings, values, yaml,
+    OPENSHIFT, PLAIN, config, file, hash, is_consistent, of_kind, operand, settings, values, yaml,
 };
 use super::*;
 
@@ -21,33 +21,51 @@ fn verified(kind: &str, file: Option<(&str, &str)>) -> Value {
     json!({ "workloadAttestors": { "workloadAttestorsVerification": verification } })
 }
 
-/// All that a spec may say.
-fn everything() -> Value {
-    placed(json!({
-        "socketPath": "/var/run/identity",
-        "logLevel": "debug",
-        "logFormat": "json",
-        "nodeAttestor": { "k8sPSATEnabled": "true" },
-        "workloadAttestors": {
-            "k8sEnabled": "true",
-            "workloadAttestorsVerification": {
-                "type": "hostCert", "hostCertBasePath": "/etc/kubernetes/pki", "hostCertFileName": "kubelet.crt",
-            },
-            "disableContainerSelectors": "true",
-            "useNewContainerLocator": "false",
-        },
-    }))
+/// Manifests, by the names of their files. Real SPIRE reads what becomes of them: see `tests/spire`.
+macro_rules! samples {
+    ($($name:literal),+ $(,)?) => { [$(($name, include_str!(concat!("samples/", $name, ".yaml")))),+] };
 }
 
-/// The specs whose configuration SPIRE itself is asked about, too: see `tests/configs`.
+const SAMPLES: [(&str, &str); 6] =
+    samples!["default", "everything", "not-verified", "upstream", "users-only", "verified-by-a-file"];
+
+/// The spec of a manifest.
+fn sample(name: &str) -> Value {
+    let (_, text) = SAMPLES.iter().find(|(known, _)| *known == name).unwrap();
+    serde_yaml::from_str::<Value>(text).unwrap()["spec"].clone()
+}
+
+/// All that a spec may say.
+fn everything() -> Value {
+    sample("everything")
+}
+
 #[test]
-fn goldens() {
-    insta::assert_snapshot!("default", yaml(&rendered(json!({}), &PLAIN)));
-    insta::assert_snapshot!("everything", yaml(&rendered(everything(), &PLAIN)));
-    insta::assert_snapshot!("openshift", yaml(&rendered(verified("auto", None), &OPENSHIFT)));
+fn an_agent_that_says_nothing_has_these_objects() {
+    insta::assert_snapshot!(yaml(&rendered(sample("default"), &PLAIN)));
+}
+
+#[test]
+fn an_agent_that_says_everything_has_these_objects() {
+    insta::assert_snapshot!(yaml(&rendered(everything(), &PLAIN)));
+}
+
+#[test]
+fn on_openshift_an_agent_has_these_objects() {
+    insta::assert_snapshot!(yaml(&rendered(sample("upstream"), &OPENSHIFT)));
+}
+
+#[test]
+fn these_pods_remove_what_an_agent_left() {
     let agent = operand::<SpireAgent>(everything());
-    let cleanup = serde_yaml::to_string(&cleanup(&agent, &settings(), &PLAIN)).unwrap();
-    insta::assert_snapshot!("cleanup", cleanup);
+    insta::assert_snapshot!(serde_yaml::to_string(&cleanup(&agent, &settings(), &PLAIN)).unwrap());
+}
+
+#[test]
+fn each_way_to_attest_workloads_has_this_configuration() {
+    for (name, _) in SAMPLES {
+        insta::assert_snapshot!(name, file(&rendered(sample(name), &PLAIN)));
+    }
 }
 
 /// What the attestor of workloads is told, and how the kubelet is reached.

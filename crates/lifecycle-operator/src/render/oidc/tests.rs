@@ -2,8 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::testing::{
-    OPENSHIFT, PLAIN, WITH_GATEWAYS, config, file, hash, is_consistent, of_kind, operand, placed, settings, values,
-    yaml,
+    OPENSHIFT, PLAIN, WITH_GATEWAYS, config, file, hash, is_consistent, of_kind, operand, settings, values, yaml,
 };
 use super::*;
 
@@ -18,32 +17,34 @@ fn rendered(spec: Value, platform: &Platform) -> Objects {
     render(spec, &config().jwt_issuer, platform).unwrap()
 }
 
-fn everything() -> Value {
-    placed(json!({
-        "logLevel": "warn",
-        "logFormat": "json",
-        "csiDriverName": "identity.example.org",
-        "replicaCount": 3,
-        "managedRoute": "true",
-        "externalSecretRef": "oidc-tls",
-        "ingressClassName": "traefik",
-    }))
+/// Manifests, by the names of their files. The real provider reads what becomes of them: see `tests/spire`.
+macro_rules! samples {
+    ($(($name:literal, $platform:expr)),+ $(,)?) => {
+        [$(($name, include_str!(concat!("samples/", $name, ".yaml")), $platform)),+]
+    };
+}
+
+const SAMPLES: [(&str, &str, Platform); 7] = samples![
+    ("certificate", OPENSHIFT),
+    ("default", PLAIN),
+    ("everything", PLAIN),
+    ("gateway", WITH_GATEWAYS),
+    ("path", PLAIN),
+    ("unmanaged", PLAIN),
+    ("upstream", OPENSHIFT),
+];
+
+#[test]
+fn each_way_to_make_it_reachable_has_these_objects() {
+    for (name, text, platform) in SAMPLES {
+        let spec = serde_yaml::from_str::<Value>(text).unwrap()["spec"].clone();
+        let issuer = spec["jwtIssuer"].as_str().map_or(config().jwt_issuer, str::to_owned);
+        insta::assert_snapshot!(name, yaml(&render(spec, &issuer, &platform).unwrap()));
+    }
 }
 
 fn behind_a_gateway() -> Value {
     json!({ "gateway": { "name": "public", "namespace": "gateways", "sectionName": "https" } })
-}
-
-#[test]
-fn goldens() {
-    insta::assert_snapshot!("default", yaml(&rendered(json!({}), &PLAIN)));
-    insta::assert_snapshot!("everything", yaml(&rendered(everything(), &PLAIN)));
-    insta::assert_snapshot!("http_route", yaml(&rendered(behind_a_gateway(), &WITH_GATEWAYS)));
-    insta::assert_snapshot!("route", yaml(&rendered(json!({ "externalSecretRef": "oidc-tls" }), &OPENSHIFT)));
-    let unmanaged = json!({ "managedRoute": "false", "externalSecretRef": "oidc-tls" });
-    insta::assert_snapshot!("unmanaged", yaml(&rendered(unmanaged, &PLAIN)));
-    let path = render(json!({}), "http://ID.example.org:8080/team/a/", &PLAIN).unwrap();
-    insta::assert_snapshot!("path", yaml(&path));
 }
 
 fn kinds(objects: &Objects) -> Vec<String> {

@@ -5,16 +5,16 @@ use std::time::Duration;
 use opcore::duration::Span;
 
 use super::{DATA_DIRECTORY, NAME, controller_manager, datastore, federation};
-use crate::api::v1alpha1::{DataStore, Federation, SpireServer, SpireServerSpec};
+use crate::api::v1alpha1::{DataStore, Federation, SpireServer, SpireServerSpec, UpstreamAuthority};
 use crate::policies::SUMMARY;
-use crate::render::{Config, Error, Platform, agent, oidc};
+use crate::render::{Config, Error, Platform, Settings, agent, oidc};
 
 /// Refuses what cannot be rendered.
 ///
 /// # Errors
 ///
 /// They name the field and the remedy.
-pub(super) fn usable(server: &SpireServer, config: &Config, platform: &Platform) -> Result<(), Error> {
+pub(super) fn usable(server: &SpireServer, config: &Config, platform: Platform) -> Result<(), Error> {
     let taken = [NAME, controller_manager::NAME, agent::NAME, oidc::NAME, SUMMARY, "kube-root-ca.crt"];
     if taken.contains(&config.bundle_config_map.as_str()) {
         return Err(format!(
@@ -25,7 +25,7 @@ pub(super) fn usable(server: &SpireServer, config: &Config, platform: &Platform)
     server.spec.federation.as_ref().map_or(Ok(()), |federation| usable_federation(federation, config, platform))
 }
 
-fn usable_federation(federation: &Federation, config: &Config, platform: &Platform) -> Result<(), Error> {
+fn usable_federation(federation: &Federation, config: &Config, platform: Platform) -> Result<(), Error> {
     let others = &federation.federates_with;
     for (number, other) in others.iter().enumerate() {
         let field = format!("spec.federation.federatesWith[{number}].trustDomain");
@@ -58,17 +58,28 @@ pub fn warnings(server: &SpireServer) -> Vec<String> {
     ];
     warnings.extend(validities.iter().filter_map(|(field, validity)| too_long(field, *validity, spec.ca_validity)));
     warnings.extend(spec.federation.as_ref().and_then(terms_of_service));
-    warnings.extend(of_upstream_authority(server));
+    warnings.extend(spec.upstream_authority.as_ref().and_then(without_encryption));
     warnings
 }
 
-/// Kinds without which workloads get no identity.
-pub fn missing_kinds(platform: &Platform) -> Option<String> {
-    (!platform.spiffe_ids).then(|| {
+/// What the spec takes for granted, and this operator does not make: each names the remedy.
+pub fn prerequisites(server: &SpireServer, settings: &Settings, platform: Platform) -> Vec<String> {
+    let kinds = (!platform.spiffe_ids).then(|| {
         "The kind ClusterSPIFFEID of spire.spiffe.io is not there, so that no workload gets an identity: install the \
          CustomResourceDefinitions of spire-controller-manager."
             .to_owned()
-    })
+    });
+    let issuer = server.spec.upstream_authority.as_ref().and_then(|authority| authority.cert_manager.as_ref());
+    let elsewhere = issuer.filter(|issuer| issuer.namespace != settings.namespace).map(|issuer| {
+        let own = &settings.namespace;
+        format!(
+            "spec.upstreamAuthority.certManager.namespace is {:?}, where this operator gives no rights: allow \
+             ServiceAccount {NAME} of namespace {own} to create, get, list and delete \
+             certificaterequests.cert-manager.io there, or use namespace {own}.",
+            issuer.namespace
+        )
+    });
+    kinds.into_iter().chain(elsewhere).collect()
 }
 
 fn memory_keys(spec: &SpireServerSpec) -> Option<String> {
@@ -134,13 +145,11 @@ fn terms_of_service(federation: &Federation) -> Option<String> {
     })
 }
 
-fn of_upstream_authority(server: &SpireServer) -> Option<String> {
-    let authority = server.spec.upstream_authority.as_ref()?;
-    if let Some(vault) = authority.vault.as_ref().filter(|vault| vault.vault_addr.starts_with("http://")) {
-        return Some(format!(
-            "spec.upstreamAuthority.vault.vaultAddr is {:?}: tokens are sent to it without encryption. Use https.",
-            vault.vault_addr
-        ));
-    }
-    None
+fn without_encryption(authority: &UpstreamAuthority) -> Option<String> {
+    let address = authority.vault.as_ref().map(|vault| &vault.vault_addr)?;
+    address.starts_with("http://").then(|| {
+        format!(
+            "spec.upstreamAuthority.vault.vaultAddr is {address:?}: tokens are sent to it without encryption. Use https."
+        )
+    })
 }

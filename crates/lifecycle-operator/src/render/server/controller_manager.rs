@@ -75,7 +75,8 @@ pub(super) fn webhook(part: &Part<'_>) -> ValidatingWebhookConfiguration {
             api_versions: Some(vec!["v1alpha1".to_owned()]),
             operations: Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]),
             resources: Some(vec![resource.to_owned()]),
-            scope: None,
+            // The default is spelled out: a list that is owned as a whole is compared as a whole.
+            scope: Some("*".to_owned()),
         }]),
         failure_policy: Some("Ignore".to_owned()),
         side_effects: "None".to_owned(),

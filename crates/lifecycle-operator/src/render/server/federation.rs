@@ -143,8 +143,8 @@ fn ingress(host: &str, part: &Part<'_>) -> Ingress {
     ];
     let mut metadata = part.meta(ROUTE);
     metadata.annotations = Some(BTreeMap::from(annotations.map(|(key, value)| (key.to_owned(), value.to_owned()))));
-    let port = ServiceBackendPort { name: Some(PORT_NAME.to_owned()), number: None };
-    let service = IngressServiceBackend { name: NAME.to_owned(), port: Some(port) };
+    let named = ServiceBackendPort { name: Some(PORT_NAME.to_owned()), number: None };
+    let service = IngressServiceBackend { name: NAME.to_owned(), port: Some(named) };
     let path = HTTPIngressPath {
         path: Some("/".to_owned()),
         path_type: "Prefix".to_owned(),

@@ -28,7 +28,7 @@ use super::common::{Part, config_hash};
 use super::{Config, Error, Objects, Platform, Settings, in_order, owned};
 use crate::api::v1alpha1::SpireServer;
 
-pub use check::{missing_kinds, warnings};
+pub use check::{prerequisites, warnings};
 
 /// The name of the server's objects.
 pub const NAME: &str = "spire-server";
@@ -74,7 +74,7 @@ pub fn objects(
     platform: &Platform,
     running: bool,
 ) -> Result<Objects, Error> {
-    check::usable(server, config, platform)?;
+    check::usable(server, config, *platform)?;
     let part = part(server, settings, platform);
     let conf = config::text(server, config, settings);
     let manager = controller_manager::text(server, config, settings);

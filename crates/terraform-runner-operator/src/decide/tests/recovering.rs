@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Simulation, lock};
 use crate::api::v1alpha1::{Action, FINALIZER, Outcome, WorkspacePhase};
 use crate::decide::refused;
-use crate::observe::ObservedPod;
+use crate::observe::{JobEnd, ObservedPod};
 use crate::render::{self, Sources};
 use crate::run::report::{Journal, Report, Stage};
 
@@ -108,6 +108,76 @@ fn a_job_that_is_refused_ends_its_run_and_is_retried_later() {
     assert!(simulation.message().contains("exceeded quota"), "{}", simulation.message());
     simulation.wait(11).settle();
     assert_eq!(simulation.run().number, 2);
+}
+
+#[test]
+fn a_run_whose_container_cannot_be_started_has_applied_nothing_and_its_workspace_can_go() {
+    let unstartable = |simulation: &mut Simulation| {
+        let job = simulation.run().job.clone();
+        let job = simulation.observed.jobs.iter_mut().find(|known| known.target.name == job).unwrap();
+        job.ended = Some(JobEnd::Failed("BackoffLimitExceeded".to_owned()));
+        simulation.observed.pod =
+            ObservedPod::NeverRan("container terraform could not be started: StartError".to_owned());
+        simulation.settle();
+    };
+    let mut simulation = Simulation::simple();
+    simulation.settle();
+    unstartable(&mut simulation);
+    assert_eq!((simulation.reason().as_str(), simulation.run().outcome), ("RunFailed", Some(Outcome::Failed)));
+    assert!(
+        simulation.message().contains("container terraform could not be started: StartError"),
+        "{}",
+        simulation.message()
+    );
+    assert_eq!(simulation.workspace.status.as_ref().unwrap().begun_inputs, None, "nothing was applied");
+    simulation.wait(11).settle();
+    assert_eq!(simulation.run().number, 2, "it is tried again");
+    unstartable(&mut simulation);
+    simulation.delete();
+    assert!(goes(&mut simulation), "{}", simulation.message());
+
+    // What was applied before stays to be destroyed.
+    let mut simulation = Simulation::simple().applied().with("variables", json!({ "size": 3 }));
+    let before = simulation.workspace.status.as_ref().unwrap().begun_inputs.clone();
+    simulation.settle();
+    unstartable(&mut simulation);
+    assert_eq!(simulation.workspace.status.as_ref().unwrap().begun_inputs, before);
+    simulation.delete().settle();
+    assert_eq!(simulation.run().action, Action::Destroy);
+}
+
+#[test]
+fn a_state_that_the_status_knows_nothing_of_is_kept_when_the_workspace_is_deleted() {
+    for policy in ["Destroy", "Force", "Retain"] {
+        let mut simulation = Simulation::simple().with("deletionPolicy", json!(policy)).applied();
+        // Someone edits it.
+        simulation.workspace.status = None;
+        simulation.delete();
+        assert_eq!(goes(&mut simulation), policy != "Destroy", "{policy}: {}", simulation.message());
+        if policy == "Destroy" {
+            assert_eq!(simulation.reason(), "DestroyBlocked");
+            assert!(
+                simulation.message().contains("-state contains a state. To delete the workspace"),
+                "{}",
+                simulation.message()
+            );
+        }
+        assert!(simulation.observed.parts.iter().any(|part| part.target.name.ends_with("-state")), "{policy}");
+    }
+}
+
+#[test]
+fn a_report_about_other_inputs_is_not_taken_for_that_of_a_run_with_the_same_name() {
+    let mut simulation = Simulation::simple().applied();
+    // Someone edits the status, so that runs are counted from one again, and the spec is another one by then.
+    simulation.workspace.status = None;
+    simulation = simulation.with("variables", json!({ "size": 3 }));
+    simulation.settle();
+    assert_ne!(simulation.phase(), WorkspacePhase::Ready, "nothing of that was applied");
+    simulation.wait(11).settle();
+    assert_eq!((simulation.run().number, simulation.run().action), (2, Action::Apply));
+    simulation.ends(Outcome::Applied, |_| {}).settle();
+    assert_eq!(simulation.phase(), WorkspacePhase::Ready);
 }
 
 #[test]

@@ -1,0 +1,36 @@
+//! Asking a person before something is done that cannot be undone.
+
+use std::io::{IsTerminal, Write, stderr, stdin};
+
+use anyhow::bail;
+use clap::Args;
+
+/// The flag that answers in advance.
+#[derive(Debug, Args)]
+pub(crate) struct Consent {
+    /// Do not ask whether to
+    #[arg(short, long)]
+    yes: bool,
+}
+
+impl Consent {
+    /// Whether a person at the terminal says yes, or has said so by the flag. `what` is to be done: `take … away`.
+    ///
+    /// # Errors
+    ///
+    /// Nobody is at a terminal.
+    pub(crate) fn is_given(&self, what: &str, question: &str) -> anyhow::Result<bool> {
+        if self.yes {
+            return Ok(true);
+        }
+        if !stdin().is_terminal() {
+            bail!("Nobody can be asked whether to {what}: say so with --yes.");
+        }
+        let mut err = stderr().lock();
+        write!(err, "{question} [y/N] ")?;
+        err.flush()?;
+        let mut answer = String::new();
+        stdin().read_line(&mut answer)?;
+        Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    }
+}

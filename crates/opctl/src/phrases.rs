@@ -1,0 +1,39 @@
+//! Times, numbers and texts of others, as people read them.
+
+use jiff::Timestamp;
+use opcore::duration::Span;
+
+use crate::output::age;
+
+/// How long ago a moment was.
+pub(crate) fn ago(moment: Timestamp, now: Timestamp) -> String {
+    format!("{} ago", since(moment, now))
+}
+
+/// How long something has lasted.
+pub(crate) fn since(moment: Timestamp, now: Timestamp) -> String {
+    age(Span::between(moment, now).as_duration())
+}
+
+/// A number with its noun.
+pub(crate) fn count(number: i64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// A size at a glance.
+pub(crate) fn size(bytes: i64) -> String {
+    // Sizes of states are far below what a float can tell apart.
+    #[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
+    let bytes_float = bytes as f64;
+    match bytes {
+        ..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes_float / 1024.0),
+        _ => format!("{:.1} MiB", bytes_float / 1_048_576.0),
+    }
+}
+
+/// A text of someone else, without what a terminal would take for orders: it could hide what stands beside it.
+pub(crate) fn printable(text: &str) -> String {
+    let seen = |letter: char| if letter.is_control() && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
+    text.chars().map(seen).collect()
+}
