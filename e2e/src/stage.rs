@@ -43,6 +43,8 @@ pub struct Stage {
     scratch: TempDir,
     /// The releases to remove in the end.
     releases: Mutex<Vec<Release>>,
+    /// Other namespaces that are part of the explanation of a failure.
+    elsewhere: Mutex<Vec<String>>,
 }
 
 /// The cluster of a stage.
@@ -140,7 +142,7 @@ impl Stage {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.patch(&namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
         let scratch = tempfile::tempdir()?;
-        Ok(Self { client, namespace, sandbox, helm, scratch, releases: Mutex::default() })
+        Ok(Self { client, namespace, sandbox, helm, scratch, releases: Mutex::default(), elsewhere: Mutex::default() })
     }
 
     /// The API for the objects of a kind in the namespace.
@@ -242,9 +244,19 @@ impl Stage {
         Ok(Client::try_from(config)?)
     }
 
-    /// Everything in the namespace that helps to explain a failure.
+    /// Everything in the namespace, and in those of `plays_also_in`, that helps to explain a failure.
     pub async fn explain(&self) -> String {
-        explain::namespace(&self.client, &self.namespace).await
+        let mut text = explain::namespace(&self.client, &self.namespace).await;
+        let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for namespace in elsewhere {
+            text.push_str(&explain::namespace(&self.client, &namespace).await);
+        }
+        text
+    }
+
+    /// Also uses this namespace to explain a failure.
+    pub fn plays_also_in(&self, namespace: &str) {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).push(namespace.to_owned());
     }
 
     /// The audit log. None in a cluster that is not a sandbox.

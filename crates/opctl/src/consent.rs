@@ -1,14 +1,14 @@
-//! Asking a person before something is done that cannot be undone.
+//! Confirmation by a person, before something that cannot be undone.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 
 use anyhow::bail;
 use clap::Args;
 
-/// The flag that answers in advance.
+/// The flag that confirms in advance.
 #[derive(Debug, Args)]
 pub(crate) struct Consent {
-    /// Do not ask whether to
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }

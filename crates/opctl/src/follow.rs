@@ -15,7 +15,7 @@ use crate::output::{self, Format, Line, Paint, Screen};
 /// The flags of commands that can follow something.
 #[derive(Debug, Args)]
 pub(crate) struct Following {
-    /// Follow it until it is ready (exit code 0), or has failed and needs someone's help (1)
+    /// Follow it until it is ready (exit code 0), or until it fails (1)
     #[arg(short, long)]
     pub watch: bool,
     /// How long to follow it at most, e.g. 30m [default: as long as it takes]
@@ -39,8 +39,8 @@ pub(crate) trait Followed {
 pub(crate) enum Update<T> {
     /// It is like this now.
     Now(Box<T>),
-    /// The watch broke, and is opened again.
-    Broke(String),
+    /// The watch failed, and is started again.
+    Failed(String),
 }
 
 /// Shows something as it changes, until there is nothing more to wait for.
@@ -69,7 +69,7 @@ pub(crate) async fn follow<T: Followed>(
                         return Ok(code);
                     }
                 }
-                Some(Update::Broke(why)) => display.complain(&why),
+                Some(Update::Failed(why)) => display.complain(&why),
                 None => bail!("The watch of {title} ended; try again."),
             },
             _ = ticks.tick() => display.tick()?,
@@ -125,7 +125,7 @@ impl<T: Followed> Display<T> {
 
     /// The watch broke; it is opened again by itself. Said once, however often it is tried.
     fn complain(&mut self, why: &str) {
-        let words = format!("The watch broke, and is opened again: {why}");
+        let words = format!("The watch failed, and is started again: {why}");
         match self {
             Self::Live { complaint, .. } => *complaint = Some(Paint::detect(&std::io::stdout()).odd(words)),
             Self::Log { complaint: Some(said), .. } if *said == words => {}

@@ -32,8 +32,8 @@ pub(crate) fn size(bytes: i64) -> String {
     }
 }
 
-/// A text of someone else, without what a terminal would take for orders: it could hide what stands beside it.
+/// A text from elsewhere, without control sequences: they could hide the text around it on a terminal.
 pub(crate) fn printable(text: &str) -> String {
-    let seen = |letter: char| if letter.is_control() && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
-    text.chars().map(seen).collect()
+    let shown = |letter: char| if letter.is_control() && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
+    text.chars().map(shown).collect()
 }

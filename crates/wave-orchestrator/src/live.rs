@@ -104,6 +104,9 @@ impl Live {
     /// When the API server could not be reached.
     pub async fn source(&self, id: &ObjectId) -> Result<Source, Error> {
         let namespace = id.namespace.as_deref().unwrap_or_default();
+        if ![namespace, &id.name].into_iter().all(opcore::object::is_path_segment) {
+            return Ok(None);
+        }
         let found = self.context.reader().namespaced::<ConfigMap>(namespace).get_opt(&id.name).await?;
         Ok(found.map(|map| Arc::new(map.data.unwrap_or_default())))
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Actor, JUDGED_AT_MOST, NO_VERSION, Outcome, Refusal, RefusalReason, fields, refused};
 use crate::error::Error;
-use crate::object::ObjectId;
+use crate::object::{self, ObjectId};
 use crate::ownership::{self, Claimant, Ownership, OwnershipVerdict};
 use crate::writes::{Apply, Target};
 
@@ -139,19 +139,14 @@ impl Actor<'_> {
 fn misnamed(apply: &Apply) -> Option<Refusal> {
     let meta = &apply.object.metadata;
     let parts = [("name", &meta.name), ("namespace", &meta.namespace)];
-    let (field, part) =
-        parts.into_iter().find_map(|(field, part)| Some((field, part.as_deref().filter(|part| !is_segment(part))?)))?;
+    let (field, part) = parts
+        .into_iter()
+        .find_map(|(field, part)| Some((field, part.as_deref().filter(|part| !object::is_path_segment(part))?)))?;
     let object = apply.id();
     let message = format!(
         "{object} was refused: metadata.{field}: {part:?} cannot be the {field} of an object; use letters, digits, '-' and '.'."
     );
     Some(Refusal { object, reason: RefusalReason::Invalid, message })
-}
-
-/// Whether a text can stand between two slashes of a path as it is.
-fn is_segment(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
-    !matches!(text, "" | "." | "..") && text.bytes().all(is_plain)
 }
 
 /// The object with our marks, and without the fields that only the server may set.

@@ -17,13 +17,13 @@ use opcore::runtime::duration;
 
 use super::stack::{Kinds, Stack, View};
 use super::status::backup_words;
-use crate::objects::Patience;
+use crate::objects::WaitFlags;
 use crate::output;
 use crate::phrases::printable;
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// Whether to wait until the backup is complete and verified
+    /// Wait until the backup is complete and verified
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true)]
     wait: bool,
@@ -46,7 +46,7 @@ pub(super) async fn backup(kinds: &Kinds, flags: &Flags) -> anyhow::Result<ExitC
         let Some(volume) = volume(server) else { return false };
         volume.backup_request.as_ref() == Some(&request) && volume.work.is_none()
     };
-    let patience = Patience { wait: flags.wait, timeout: flags.timeout };
+    let patience = WaitFlags { wait: flags.wait, timeout: flags.timeout };
     let Some(after) = kinds.servers.request(server, &patience, change, fulfilled).await? else {
         return Ok(ExitCode::SUCCESS);
     };

@@ -15,7 +15,7 @@ use opcore::operator::Reconciled;
 use super::stack::{CHART, Kinds, OperandName};
 use crate::cluster::listed;
 use crate::consent::Consent;
-use crate::objects::{Answer, Objects, Patience};
+use crate::objects::{Answer, Objects, WaitFlags};
 use crate::output;
 use crate::phrases::printable;
 
@@ -49,7 +49,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 /// Gives up every step that is not over, as the annotation says it.
@@ -164,17 +164,16 @@ fn said(step: &StepRecord) -> String {
 /// What is given up, and what may be left behind.
 pub(super) fn words(title: &str, kind: Option<OperandKind>, steps: &[StepRecord]) -> Vec<String> {
     let mut lines = vec![format!("{title}: giving up means that this may be left behind:")];
-    let leaves = |step: &StepRecord| match kind {
-        Some(kind) => {
-            let known = outline::of(kind).steps.into_iter().find(|known| known.name == step.name);
-            known.map_or_else(|| "something that this opctl does not know".to_owned(), |known| known.leaves.to_owned())
-        }
-        None => {
-            let known = outline::of_stack().into_iter().find(|outline| outline.name == step.name);
-            let operand = known.map_or_else(|| step.name.clone(), |outline| format!("{} {SINGLETON}", outline.kind));
-            format!("{operand}, and all that belongs to it; its own teardown goes on")
-        }
+    let of_operand = |kind: OperandKind, step: &StepRecord| {
+        let known = outline::of(kind).steps.into_iter().find(|known| known.name == step.name);
+        known.map_or_else(|| "something that this opctl does not know".to_owned(), |known| known.leaves.to_owned())
     };
+    let of_stack = |step: &StepRecord| {
+        let known = outline::of_stack().into_iter().find(|outline| outline.name == step.name);
+        let operand = known.map_or_else(|| step.name.clone(), |outline| format!("{} {SINGLETON}", outline.kind));
+        format!("{operand}, and all that belongs to it; its own teardown goes on")
+    };
+    let leaves = |step: &StepRecord| kind.map_or_else(|| of_stack(step), |kind| of_operand(kind, step));
     let line = |step: &StepRecord| {
         let now = if step.phase == StepPhase::Running { said(step) } else { "not begun".to_owned() };
         let now = if now.is_empty() { now } else { format!(" ({now})") };

@@ -51,7 +51,7 @@ pub(crate) async fn run(command: Command, connection: &Connection) -> anyhow::Re
         Command::Status(flags) => status::status(&kinds, &flags).await,
         Command::Teardown(TeardownCommand::Plan(flags)) => plan::plan(&kinds, &flags).await,
         Command::Force(flags) => force::force(&kinds, &flags).await,
-        Command::Backup(flags) => backup::backup(&kinds, &flags).await,
+        Command::Backup(flags) => Box::pin(backup::backup(&kinds, &flags)).await,
         Command::Restore(flags) => restore::restore(&kinds, &flags).await,
     }
 }

@@ -150,11 +150,11 @@ impl Plan {
             (Some(kind), _) => format!("{kind} {SINGLETON}"),
             (None, Some(_)) => format!("{PARENT} {SINGLETON}"),
             (None, None) => anyhow::bail!(
-                "There is no {PARENT} {SINGLETON}: say which operand, one of {}.",
+                "There is no {PARENT} {SINGLETON}: name an operand, one of {}.",
                 stack.operands.iter().map(|peer| OperandName::of(peer.kind)).collect::<Vec<_>>().join(", ")
             ),
         };
-        let uid = stack.parent.as_ref().and_then(|parent| parent.uid()).unwrap_or_default();
+        let uid = stack.parent.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
         let goes = |peer: &&Peer| only.map_or_else(|| peer.is_owned_by(&uid), |kind| peer.kind == kind);
         let going: Vec<&Peer> = stack.operands.iter().filter(goes).collect();
         let policy = stack.policy();
@@ -185,16 +185,14 @@ impl Plan {
         let within = age(self.policy.operand_timeout.as_duration());
         let steps = outline.steps.iter().filter(|step| !(step.waits_for_others && first.is_empty())).map(|step| {
             let pods = step.stops.map(|component| names(&found.pods, |pod| is_of(pod, component))).unwrap_or_default();
-            let does = match step.waits_for_others {
-                true => format!("waits for {}", first.join(", ")),
-                false => step.does.to_owned(),
-            };
+            let waits = step.waits_for_others;
+            let does = if waits { format!("waits for {}", first.join(", ")) } else { step.does.to_owned() };
             // What would be over at once is left out.
             let is_left_out = |name: &&str| {
                 first.is_empty() && outline.steps.iter().any(|step| step.waits_for_others && step.name == *name)
             };
             let after = step.after.iter().copied().filter(|name| !is_left_out(name)).collect();
-            let within = (!step.waits_for_others).then(|| within.clone());
+            let within = (!waits).then(|| within.clone());
             PlannedStep { name: step.name, after, within, does, pods }
         });
         self.operands.push(PlannedOperand { kind: outline.kind.as_str(), steps: steps.collect() });
@@ -221,7 +219,7 @@ impl Plan {
         let backed_up = spec.backup.on_delete && is_bound;
         match (data.map(place), spec.persistence.deletion_policy) {
             (None, _) => {
-                self.notes.push(format!("There is no PersistentVolumeClaim {DATA_CLAIM}: nothing is backed up."))
+                self.notes.push(format!("There is no PersistentVolumeClaim {DATA_CLAIM}: nothing is backed up."));
             }
             (Some(claim), VolumeDeletion::Retain) => {
                 self.stays.push(format!("{claim}: spec.persistence.deletionPolicy is Retain"));

@@ -64,7 +64,7 @@ impl OperandName {
     }
 }
 
-/// What people see besides the stack itself.
+/// The circumstances in which a stack is shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub now: Timestamp,
@@ -132,9 +132,9 @@ impl Kinds {
     pub(super) fn follow(&self) -> impl Stream<Item = anyhow::Result<Update<Stack>>> {
         let parent = self.parents.follow(SINGLETON).map(|change| {
             Ok(match change? {
-                Change::Seen(parent) => Part::Parent(Some(parent)),
-                Change::Gone => Part::Parent(None),
-                Change::Broke(why) => Part::Broke(why),
+                Change::Observed(parent) => Part::Parent(Some(parent)),
+                Change::Deleted => Part::Parent(None),
+                Change::Failed(why) => Part::Failed(why),
             })
         });
         let parts = select_all([
@@ -147,7 +147,7 @@ impl Kinds {
         let mut known = Known::default();
         parts.filter_map(move |part| {
             ready(match part {
-                Ok(Part::Broke(why)) => Some(Ok(Update::Broke(why))),
+                Ok(Part::Failed(why)) => Some(Ok(Update::Failed(why))),
                 Ok(part) => known.stack(part).map(|stack| Ok(Update::Now(Box::new(stack)))),
                 Err(error) => Some(Err(error)),
             })
@@ -248,15 +248,15 @@ fn peer<K: Operand>(operand: &K) -> anyhow::Result<Peer> {
 enum Part {
     Parent(Option<Box<ZeroTrustWorkloadIdentityManager>>),
     Operand(OperandKind, Option<Box<Peer>>),
-    Broke(String),
+    Failed(String),
 }
 
 fn parts<K: Operand + CustomResourceExt>(objects: &Objects<K>) -> LocalBoxStream<'_, anyhow::Result<Part>> {
     let part = |change: anyhow::Result<Change<K>>| {
         Ok(match change? {
-            Change::Seen(operand) => Part::Operand(K::KIND, Some(Box::new(peer(&*operand)?))),
-            Change::Gone => Part::Operand(K::KIND, None),
-            Change::Broke(why) => Part::Broke(why),
+            Change::Observed(operand) => Part::Operand(K::KIND, Some(Box::new(peer(&*operand)?))),
+            Change::Deleted => Part::Operand(K::KIND, None),
+            Change::Failed(why) => Part::Failed(why),
         })
     };
     objects.follow(SINGLETON).map(part).boxed_local()
@@ -265,7 +265,8 @@ fn parts<K: Operand + CustomResourceExt>(objects: &Objects<K>) -> LocalBoxStream
 /// What the watches have told so far.
 #[derive(Default)]
 struct Known {
-    parent: Option<Option<Box<ZeroTrustWorkloadIdentityManager>>>,
+    parent_reported: bool,
+    parent: Option<Box<ZeroTrustWorkloadIdentityManager>>,
     operands: Vec<(OperandKind, Option<Box<Peer>>)>,
 }
 
@@ -273,16 +274,18 @@ impl Known {
     /// The stack with this part; none until all parts are known.
     fn stack(&mut self, part: Part) -> Option<Stack> {
         match part {
-            Part::Parent(parent) => self.parent = Some(parent),
+            Part::Parent(parent) => (self.parent_reported, self.parent) = (true, parent),
             Part::Operand(kind, peer) => {
                 self.operands.retain(|(other, _)| *other != kind);
                 self.operands.push((kind, peer));
                 self.operands.sort_by_key(|(kind, _)| *kind);
             }
-            Part::Broke(_) => return None,
+            Part::Failed(_) => return None,
         }
-        let parent = self.parent.as_ref().filter(|_| self.operands.len() == OperandKind::ALL.len())?;
+        if !self.parent_reported || self.operands.len() < OperandKind::ALL.len() {
+            return None;
+        }
         let operands = self.operands.iter().filter_map(|(_, peer)| peer.as_deref().cloned()).collect();
-        Some(Stack { parent: parent.as_deref().cloned(), operands })
+        Some(Stack { parent: self.parent.as_deref().cloned(), operands })
     }
 }

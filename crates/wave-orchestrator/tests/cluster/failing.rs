@@ -74,6 +74,26 @@ async fn a_manifest_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_
 }
 
 #[tokio::test]
+async fn a_source_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_other() {
+    let stage = Stage::new("source").await;
+    let source = |name: &str| format!("{{manifests: {{configMapRef: {{namespace: NS, name: \"{name}\"}}}}}}");
+    stage
+        .plan(&format!(
+            "waves: [{{name: beside, members: [{}]}}, {{name: odd, members: [{}]}}, {{name: sly, members: [{}]}}]",
+            map("a"),
+            source("ü ü"),
+            source("../configmaps/a")
+        ))
+        .await;
+    stage.until_wave("beside", WavePhase::Ready).await;
+    for (wave, name) in [("odd", "ü ü"), ("sly", "../configmaps/a")] {
+        let failed = stage.until_wave(wave, WavePhase::Failed).await;
+        let missing = format!("there is no ConfigMap {}/{name}", stage.namespace);
+        assert!(failed.not_ready[0].message.contains(&missing), "{:?}", failed.not_ready);
+    }
+}
+
+#[tokio::test]
 async fn timeouts_that_add_up_to_centuries_hold_up_nothing() {
     let stage = Stage::new("centuries").await;
     stage
