@@ -34,8 +34,8 @@ pub fn trouble(pod: &Pod) -> Option<String> {
     let of_containers = in_order.filter(|container| !container.ready).find_map(of_container);
     let unscheduled = || {
         let conditions = status.conditions.iter().flatten();
-        let said = conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
-        said.filter_map(|condition| condition.message.clone()).next()
+        let mut said = conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+        said.find_map(|condition| condition.message.clone())
     };
     let message = of_containers.or_else(unscheduled)?;
     Some(format!("Pod {} does not run: {}", pod.name_any(), message.trim()))
@@ -60,8 +60,8 @@ fn last_words(ended: &ContainerStateTerminated) -> String {
     let lines =
         || ended.message.iter().flat_map(|message| message.lines()).map(str::trim).filter(|line| !line.is_empty());
     // After an error some print where in their code that was.
-    let error = lines().filter(|line| line.to_ascii_lowercase().contains("error")).last();
-    let Some(line) = error.or_else(|| lines().last()) else { return ".".to_owned() };
+    let error = lines().rfind(|line| line.to_ascii_lowercase().contains("error"));
+    let Some(line) = error.or_else(|| lines().next_back()) else { return ".".to_owned() };
     let cut: String = without_time(line).chars().take(WORDS).collect();
     format!(": {cut}")
 }
@@ -110,7 +110,7 @@ mod tests {
                     time=\"2\" level=error msg=\"Server crashed\" error=\"no such host\"\n";
         let expected = "Pod spire-server-0 does not run: container spire-server ended with exit code 1: ";
         assert_eq!(crashed(text), Some(format!("{expected}msg=\"Server crashed\" error=\"no such host\"")));
-        assert_eq!(crashed(text), crashed(&text.replace("2", "3")));
+        assert_eq!(crashed(text), crashed(&text.replace('2', "3")));
         let json = r#"{"error":"no such host","level":"error","msg":"Server crashed","time":"2"}"#;
         assert_eq!(crashed(json), Some(format!("{expected}Server crashed: no such host")));
         assert_eq!(crashed("  \n"), Some(format!("{}.", expected.trim_end_matches(": "))));

@@ -65,15 +65,15 @@ pub fn answer(name: &str, observed: &Observed) -> Answer {
     let Some(job) = observed.found.iter().find(|found| found.is::<Job>() && found.object.name_any() == name) else {
         return Answer::NotAsked;
     };
-    let pods = observed
+    let mut pods = observed
         .pods
         .iter()
         .filter(|pod| pod.labels().get("batch.kubernetes.io/job-name").is_some_and(|job| job == name));
-    let reports = pods.clone().filter_map(report_of).next();
+    let reports = pods.clone().find_map(report_of);
     match reports {
         Some(report) => Answer::Over(Box::new(report)),
         None if is_over(job) => Answer::Lost,
-        None => Answer::Running(pods.filter_map(super::pods::trouble).next()),
+        None => Answer::Running(pods.find_map(super::pods::trouble)),
     }
 }
 

@@ -8,7 +8,6 @@ use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
-use kube::core::object::HasStatus;
 use opcore::Write;
 use opcore::ownership::Claimant;
 use proptest::prelude::*;
