@@ -384,6 +384,10 @@ async fn wipe(client: &Client) {
             let _ = namespaces.delete(&old.name_any(), &DeleteParams::default()).await;
         }
     }
+    // Those of users of the driver.
+    let at_once = DeleteParams::default().grace_period(0);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    pods.delete_collection(&at_once, &ListParams::default()).await.unwrap();
     let ours = ListParams::default().labels(&format!("opcore.dev/operator={NAME}"));
     let background = DeleteParams::background();
     Api::<ClusterRole>::all(client.clone()).delete_collection(&background, &ours).await.unwrap();
