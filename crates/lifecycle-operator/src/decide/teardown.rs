@@ -369,7 +369,9 @@ fn release_volume(server: &SpireServer, scene: &Scene<'_>, status: &OperandStatu
             Vec::new(),
         );
     }
-    StepOf::gone(&claims)
+    // Kubernetes keeps a claim as long as there is a pod that names it, even one that has ended: the Job's goes with the Job,
+    // whose result is in the status by now.
+    StepOf::gone(&[scene.of_kind::<Job>(), claims].concat())
 }
 
 /// The teardown of a kind of operand, as a graph.
