@@ -26,20 +26,20 @@ struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, or all is well
-  1  something failed, or is not well; a sentence says what and how to cure it
+  1  something failed, or is not well; a sentence says what, and what to do about it
   2  the command line is not understood
 
 Colours are used on a terminal only, and not where NO_COLOR is set.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Rollouts in waves: look at them, check them, help them on
+    /// Rollouts in waves: show, check and control them
     #[command(subcommand)]
     Waves(waves::Command),
-    /// Terraform workspaces: look at them, read and approve plans, help them on
+    /// Terraform workspaces: show them, read and approve plans, control runs
     #[command(subcommand)]
     Tf(tf::Command),
-    /// A SPIRE stack: look at it, back it up, restore it, take it down
+    /// A SPIRE stack: show it, back it up, restore it, follow its deletion
     #[command(subcommand)]
     Identity(identity::Command),
     /// Print a script that completes commands in a shell, e.g. source <(opctl completion bash)
@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
         .and_then(|runtime| runtime.block_on(dispatch(cli)));
     match result {
         Ok(code) => code,
-        // The reader of a pipe has seen enough.
+        // The reader has closed the pipe.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{} {error:#}", Paint::detect(&stderr()).error("opctl:"));

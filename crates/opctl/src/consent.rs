@@ -1,24 +1,24 @@
-//! Asking a person before something is done that cannot be undone.
+//! Confirmation by a person, before something that cannot be undone.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 
 use anyhow::bail;
 use clap::Args;
 
-/// The flag that answers in advance.
+/// The flag that confirms in advance.
 #[derive(Debug, Args)]
 pub(crate) struct Consent {
-    /// Do not ask whether to
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
 impl Consent {
-    /// Whether a person at the terminal says yes, or has said so by the flag. `what` is to be done: `take … away`.
+    /// Whether a person at the terminal confirms, or has confirmed by the flag. `what` is to be done, as a verb phrase.
     ///
     /// # Errors
     ///
-    /// Nobody is at a terminal.
+    /// There is no terminal.
     pub(crate) fn is_given(&self, what: &str, question: &str) -> anyhow::Result<bool> {
         if self.yes {
             return Ok(true);

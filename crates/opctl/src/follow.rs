@@ -12,10 +12,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::output::{self, Format, Line, Paint, Screen};
 
-/// The flags of commands that can follow something.
+/// The flags of commands that can follow an object.
 #[derive(Debug, Args)]
 pub(crate) struct Following {
-    /// Follow it until it is ready (exit code 0), or has failed and needs someone's help (1)
+    /// Follow it until it is ready (exit code 0), or until it fails (1)
     #[arg(short, long)]
     pub watch: bool,
     /// How long to follow it at most, e.g. 30m [default: as long as it takes]
@@ -23,9 +23,9 @@ pub(crate) struct Following {
     pub timeout: Option<Duration>,
 }
 
-/// Something that can be followed.
+/// An object, or several, that can be followed.
 pub(crate) trait Followed {
-    /// Everything that there is to show. `live`: it is drawn again and again, and what is under way moves.
+    /// Its lines. `live`: they are redrawn every second.
     fn drawn(&self, live: bool) -> Vec<Line>;
     /// A line for each change since it was last shown.
     fn news(&self, before: Option<&Self>) -> Vec<String>;
@@ -35,12 +35,12 @@ pub(crate) trait Followed {
     fn ended(&self) -> Option<ExitCode>;
 }
 
-/// What happened to something that is followed.
+/// A change of something that is followed.
 pub(crate) enum Update<T> {
     /// It is like this now.
     Now(Box<T>),
-    /// The watch broke, and is opened again.
-    Broke(String),
+    /// The watch failed, and is started again.
+    Failed(String),
 }
 
 /// Shows something as it changes, until there is nothing more to wait for.
@@ -69,7 +69,7 @@ pub(crate) async fn follow<T: Followed>(
                         return Ok(code);
                     }
                 }
-                Some(Update::Broke(why)) => display.complain(&why),
+                Some(Update::Failed(why)) => display.complain(&why),
                 None => bail!("The watch of {title} ended; try again."),
             },
             _ = ticks.tick() => display.tick()?,
@@ -123,9 +123,9 @@ impl<T: Followed> Display<T> {
         Ok(())
     }
 
-    /// The watch broke; it is opened again by itself. Said once, however often it is tried.
+    /// The watch failed; it starts again by itself. Printed once, however often that happens.
     fn complain(&mut self, why: &str) {
-        let words = format!("The watch broke, and is opened again: {why}");
+        let words = format!("The watch failed, and is started again: {why}");
         match self {
             Self::Live { complaint, .. } => *complaint = Some(Paint::detect(&std::io::stdout()).odd(words)),
             Self::Log { complaint: Some(said), .. } if *said == words => {}

@@ -1,4 +1,4 @@
-//! The companion of the operators on the command line: `opctl`, or `kubectl opctl` where it is installed as
+//! The command-line tool of the operators: `opctl`, or `kubectl opctl` where it is installed as
 //! `kubectl-opctl`.
 //!
 //! Each subject is a module and a subcommand of its own: `waves`, `tf`, `identity`. What they share is how they reach a

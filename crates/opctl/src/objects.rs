@@ -1,4 +1,4 @@
-//! Objects of a kind: how they are found, followed and asked for something.
+//! Objects of a kind: reading, watching and annotating them.
 
 use std::future::ready;
 use std::pin::pin;
@@ -19,9 +19,9 @@ use crate::cluster::{self, Cluster, listed};
 use crate::output;
 use crate::reading::Reader;
 
-/// In whose name annotations are written.
+/// The field manager of all writes.
 const FIELD_MANAGER: &str = "opctl";
-/// How often a change that depends on what was read is tried anew when someone else was faster.
+/// How often a change is retried after a conflict with another write.
 const ATTEMPTS: usize = 10;
 
 /// The objects of a kind, in the whole cluster or in a namespace.
@@ -30,24 +30,24 @@ pub(crate) struct Objects<K> {
     reader: Reader<K>,
     /// Where they are.
     pub cluster: Cluster,
-    /// What installs the kind.
+    /// The chart that installs the kind.
     chart: &'static str,
     namespace: Option<String>,
 }
 
-/// What a watch tells of one object.
+/// A change of one object, as a watch reports it.
 pub(crate) enum Change<K> {
-    /// It is there, in this form.
-    Seen(Box<K>),
-    /// It is not there any more.
-    Gone,
-    /// The watch broke and is opened again.
-    Broke(String),
+    /// It exists, and is like this now.
+    Observed(Box<K>),
+    /// It does not exist any more.
+    Deleted,
+    /// The watch failed, and is started again.
+    Failed(String),
 }
 
-/// What came of a request.
+/// The result of a request.
 pub(crate) enum Answer<K> {
-    /// Nobody is to wait for it.
+    /// The user does not want to wait.
     NotAwaited,
     /// It is done, and the object is like this now.
     Done(Box<K>),
@@ -57,8 +57,8 @@ pub(crate) enum Answer<K> {
 
 /// How long to wait for the operator.
 #[derive(Debug, Args)]
-pub(crate) struct Patience {
-    /// Whether to wait until the operator has done it
+pub(crate) struct WaitFlags {
+    /// Wait until the operator has done it
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true)]
     pub wait: bool,
@@ -86,7 +86,7 @@ where
         Self { api, reader: Reader::new(), cluster, chart, namespace: Some(namespace.to_owned()) }
     }
 
-    /// What they are called.
+    /// The name of the kind.
     fn kind() -> String {
         K::kind(&()).into_owned()
     }
@@ -104,7 +104,7 @@ where
         Ok(all)
     }
 
-    /// Asks the API server something, and puts a failure into words.
+    /// Sends a request to the API server; an error says what to do.
     pub(crate) async fn ask<T>(&self, question: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
         self.cluster.ask(self.chart, question).await
     }
@@ -123,7 +123,7 @@ where
     ///
     /// # Errors
     ///
-    /// There is none; the words name those that there are.
+    /// There is none; the error names those that exist.
     pub(crate) async fn get(&self, name: &str) -> anyhow::Result<K> {
         if let Some(object) = self.find(name).await? {
             return Ok(object);
@@ -144,14 +144,15 @@ where
             (Some(object), []) => Ok(object),
             (Some(last), others) => {
                 let names: Vec<String> = others.iter().chain([&last]).map(ResourceExt::name_any).collect();
-                bail!("There are several {kind}s{}: say which, one of {}.", self.place(), listed(&names))
+                bail!("There are several {kind}s{}: name one of {}.", self.place(), listed(&names))
             }
         }
     }
 
-    /// What happens to an object, from now on, beginning with how it is.
+    /// Watches an object, beginning with how it is now.
     pub(crate) fn follow(&self, name: &str) -> impl Stream<Item = anyhow::Result<Change<K>>> {
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(cluster::WATCH_LIVES);
+        let config =
+            watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(cluster::WATCH_TIMEOUT_SECONDS);
         let mut listed = false;
         watcher::watcher(self.api.clone(), config).default_backoff().filter_map(move |event| {
             ready(match event {
@@ -161,20 +162,20 @@ where
                 }
                 Ok(Event::InitApply(object) | Event::Apply(object)) => {
                     listed = true;
-                    Some(self.read(&object).map(|object| Change::Seen(Box::new(object))))
+                    Some(self.read(&object).map(|object| Change::Observed(Box::new(object))))
                 }
                 Ok(Event::InitDone) if listed => None,
-                Ok(Event::InitDone | Event::Delete(_)) => Some(Ok(Change::Gone)),
-                Err(error) => Some(self.broken(error).map(Change::Broke)),
+                Ok(Event::InitDone | Event::Delete(_)) => Some(Ok(Change::Deleted)),
+                Err(error) => Some(self.broken(error).map(Change::Failed)),
             })
         })
     }
 
-    /// Why a watch broke, which is opened again by itself.
+    /// Why a watch failed, which starts again by itself.
     ///
     /// # Errors
     ///
-    /// That would not help: someone must grant something first.
+    /// Starting again would not help: a right is missing.
     pub(crate) fn broken(&self, error: watcher::Error) -> anyhow::Result<String> {
         match error {
             watcher::Error::InitialListFailed(why)
@@ -188,41 +189,41 @@ where
         }
     }
 
-    /// Waits, by watch, until an object fulfils a condition; answers how it is then, or none when it is gone.
+    /// Waits, by watch, until an object fulfils a condition. Returns the object, or none if it was deleted.
     pub(crate) async fn wait(&self, name: &str, fulfilled: impl Fn(&K) -> bool) -> anyhow::Result<Option<K>> {
         let mut changes = pin!(self.follow(name));
         while let Some(change) = changes.next().await {
             match change? {
-                Change::Seen(object) if fulfilled(&object) => return Ok(Some(*object)),
-                Change::Gone => return Ok(None),
-                Change::Seen(_) | Change::Broke(_) => {}
+                Change::Observed(object) if fulfilled(&object) => return Ok(Some(*object)),
+                Change::Deleted => return Ok(None),
+                Change::Observed(_) | Change::Failed(_) => {}
             }
         }
         bail!("The watch of {} {name} ended; try again.", Self::kind())
     }
 
-    /// Asks the operator for something by annotations, and waits until it has done it: answers how the object is then, or
-    /// none when nobody is to wait.
+    /// Requests something of the operator by annotations, and waits until it is done. Returns the object as it is then, or
+    /// none if the user does not want to wait.
     pub(crate) async fn request(
         &self,
         object: K,
-        patience: &Patience,
+        patience: &WaitFlags,
         change: impl Fn(&K) -> anyhow::Result<Annotations>,
         fulfilled: impl Fn(&K) -> bool,
     ) -> anyhow::Result<Option<K>> {
         let name = object.name_any();
-        match self.request_until_gone(object, patience, change, fulfilled).await? {
+        match Box::pin(self.request_until_gone(object, patience, change, fulfilled)).await? {
             Answer::NotAwaited => Ok(None),
             Answer::Done(after) => Ok(Some(*after)),
             Answer::Gone => bail!("{} {name} was deleted meanwhile.", Self::kind()),
         }
     }
 
-    /// The same, where the object may go when it is done.
+    /// The same, for a request after which the object may be deleted.
     pub(crate) async fn request_until_gone(
         &self,
         object: K,
-        patience: &Patience,
+        patience: &WaitFlags,
         change: impl Fn(&K) -> anyhow::Result<Annotations>,
         fulfilled: impl Fn(&K) -> bool,
     ) -> anyhow::Result<Answer<K>> {
@@ -232,7 +233,7 @@ where
                 change(object)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
             Ok(json!({ "metadata": { "annotations": all } }))
         };
-        self.change(object, annotations).await?;
+        Box::pin(self.change(object, annotations)).await?;
         if !patience.wait {
             output::print_lines(&[format!("{kind} {name} is annotated.")])?;
             return Ok(Answer::NotAwaited);
@@ -265,7 +266,7 @@ where
                 bail!("{kind} {name} was deleted and created again meanwhile: look at it, and try again.");
             }
             let mut patch = patch(&object)?;
-            // With the version that was read: else a change by someone else in between would be lost.
+            // With the version that was read: else a concurrent change would be lost.
             (patch["metadata"]["resourceVersion"], patch["metadata"]["uid"]) =
                 (json!(object.resource_version()), json!(uid));
             let write = async {
@@ -279,6 +280,6 @@ where
             }
             object = self.get(&name).await?;
         }
-        bail!("{kind} {name} changes all the time: try again.")
+        bail!("{kind} {name} keeps changing: try again.")
     }
 }

@@ -212,7 +212,10 @@ fn apply<K: Wants>(
         // Nothing that runs is changed by values that contradict each other.
         return summary.unwrap_or_else(|| Summary::stalled("ConfigConflict", ""));
     }
-    for writes in unapplied {
+    let [support, workload, routes] = unapplied;
+    // Who does not have all rights may give only those of a role that is there.
+    let (bindings, support) = support.into_iter().partition(is_binding);
+    for writes in [support, bindings, workload, routes] {
         decision.writes.together(writes);
     }
     decision.writes.together(unwanted.into_iter().chain(over));
@@ -220,6 +223,10 @@ fn apply<K: Wants>(
         .or_else(|| wait.map(|wait| Summary::reconciling(wait.reason, wait.message)))
         .or_else(|| applying(&pending))
         .unwrap_or_else(|| state(&objects, observed, decision, now))
+}
+
+fn is_binding(write: &Write) -> bool {
+    write.object().is_some_and(|object| object.kind.kind.ends_with("RoleBinding"))
 }
 
 fn applying(pending: &[ObjectId]) -> Option<Summary> {

@@ -46,7 +46,7 @@ pub(super) fn config() -> Config {
 }
 
 /// An operand as the API server returns it.
-pub(super) fn operand<K: DeserializeOwned>(spec: Value) -> K {
+pub(super) fn operand<K: DeserializeOwned>(spec: &Value) -> K {
     let metadata = json!({ "name": "cluster", "uid": "11111111-2222-3333-4444-555555555555" });
     serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
 }

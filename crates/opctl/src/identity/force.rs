@@ -15,14 +15,14 @@ use opcore::operator::Reconciled;
 use super::stack::{CHART, Kinds, OperandName};
 use crate::cluster::listed;
 use crate::consent::Consent;
-use crate::objects::{Answer, Objects, Patience};
+use crate::objects::{Answer, Objects, WaitFlags};
 use crate::output;
 use crate::phrases::printable;
 
-/// What can be given up on.
+/// An object with a teardown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Target {
-    /// The parent: what it waits for is then left to itself
+    /// The parent: it no longer waits for an operand, which ends its own teardown alone
     #[value(alias = "ztwim", alias = "zerotrustworkloadidentitymanager")]
     Stack,
     /// The SPIRE server
@@ -41,7 +41,7 @@ pub(crate) enum Target {
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// What is being deleted, and stuck
+    /// The object that is being deleted, and stuck
     #[arg(value_enum, ignore_case = true)]
     operand: Target,
     /// The step to give up, which must be running [default: all steps that are not over]
@@ -49,10 +49,10 @@ pub(crate) struct Flags {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
-/// Gives up every step that is not over, as the annotation says it.
+/// The value of the annotation that gives up every step that is not over.
 const ALL: &str = "all";
 
 pub(super) async fn force(kinds: &Kinds, flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -114,7 +114,7 @@ fn is_over(record: &TeardownRecord, name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// There is nothing to give up; the words say why.
+/// There is nothing to give up; the error says why.
 pub(super) fn chosen<K>(object: &K, kind: Option<OperandKind>, step: Option<&str>) -> anyhow::Result<Vec<StepRecord>>
 where
     K: Reconciled + HasStatus<Status: TakenDown>,
@@ -161,20 +161,19 @@ fn said(step: &StepRecord) -> String {
     step.message.as_deref().map(printable).unwrap_or_default()
 }
 
-/// What is given up, and what may be left behind.
+/// The steps that are given up, with what each may leave behind.
 pub(super) fn words(title: &str, kind: Option<OperandKind>, steps: &[StepRecord]) -> Vec<String> {
     let mut lines = vec![format!("{title}: giving up means that this may be left behind:")];
-    let leaves = |step: &StepRecord| match kind {
-        Some(kind) => {
-            let known = outline::of(kind).steps.into_iter().find(|known| known.name == step.name);
-            known.map_or_else(|| "something that this opctl does not know".to_owned(), |known| known.leaves.to_owned())
-        }
-        None => {
-            let known = outline::of_stack().into_iter().find(|outline| outline.name == step.name);
-            let operand = known.map_or_else(|| step.name.clone(), |outline| format!("{} {SINGLETON}", outline.kind));
-            format!("{operand}, and all that belongs to it; its own teardown goes on")
-        }
+    let of_operand = |kind: OperandKind, step: &StepRecord| {
+        let known = outline::of(kind).steps.into_iter().find(|known| known.name == step.name);
+        known.map_or_else(|| "something that this opctl does not know".to_owned(), |known| known.leaves.to_owned())
     };
+    let of_stack = |step: &StepRecord| {
+        let known = outline::of_stack().into_iter().find(|outline| outline.name == step.name);
+        let operand = known.map_or_else(|| step.name.clone(), |outline| format!("{} {SINGLETON}", outline.kind));
+        format!("{operand}, and all that belongs to it; its own teardown goes on")
+    };
+    let leaves = |step: &StepRecord| kind.map_or_else(|| of_stack(step), |kind| of_operand(kind, step));
     let line = |step: &StepRecord| {
         let now = if step.phase == StepPhase::Running { said(step) } else { "not begun".to_owned() };
         let now = if now.is_empty() { now } else { format!(" ({now})") };
@@ -184,7 +183,7 @@ pub(super) fn words(title: &str, kind: Option<OperandKind>, steps: &[StepRecord]
     lines
 }
 
-/// What became of the steps.
+/// The result of each step.
 pub(super) fn outcome(title: &str, record: Option<&TeardownRecord>, names: &[String]) -> Vec<String> {
     let step = |name: &String| {
         let step = record?.step(name)?;

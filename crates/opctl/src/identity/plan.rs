@@ -73,7 +73,7 @@ impl Found {
     }
 }
 
-/// The claims of the server, in whichever namespace the operands are.
+/// The claims of the server, in all namespaces.
 pub(super) async fn claims(cluster: &Cluster) -> anyhow::Result<Vec<PersistentVolumeClaim>> {
     let ours = ListParams::default().labels(&format!("app.kubernetes.io/part-of={PART_OF}"));
     all(cluster, &ours, |_| true).await
@@ -110,7 +110,7 @@ pub(super) struct Plan {
     blocked_by: Vec<String>,
     /// What would stay.
     stays: Vec<String>,
-    /// What else is worth knowing before.
+    /// Remarks.
     notes: Vec<String>,
     #[serde(flatten)]
     policy: TeardownPolicy,
@@ -150,11 +150,11 @@ impl Plan {
             (Some(kind), _) => format!("{kind} {SINGLETON}"),
             (None, Some(_)) => format!("{PARENT} {SINGLETON}"),
             (None, None) => anyhow::bail!(
-                "There is no {PARENT} {SINGLETON}: say which operand, one of {}.",
+                "There is no {PARENT} {SINGLETON}: name an operand, one of {}.",
                 stack.operands.iter().map(|peer| OperandName::of(peer.kind)).collect::<Vec<_>>().join(", ")
             ),
         };
-        let uid = stack.parent.as_ref().and_then(|parent| parent.uid()).unwrap_or_default();
+        let uid = stack.parent.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
         let goes = |peer: &&Peer| only.map_or_else(|| peer.is_owned_by(&uid), |kind| peer.kind == kind);
         let going: Vec<&Peer> = stack.operands.iter().filter(goes).collect();
         let policy = stack.policy();
@@ -185,16 +185,14 @@ impl Plan {
         let within = age(self.policy.operand_timeout.as_duration());
         let steps = outline.steps.iter().filter(|step| !(step.waits_for_others && first.is_empty())).map(|step| {
             let pods = step.stops.map(|component| names(&found.pods, |pod| is_of(pod, component))).unwrap_or_default();
-            let does = match step.waits_for_others {
-                true => format!("waits for {}", first.join(", ")),
-                false => step.does.to_owned(),
-            };
+            let waits = step.waits_for_others;
+            let does = if waits { format!("waits for {}", first.join(", ")) } else { step.does.to_owned() };
             // What would be over at once is left out.
             let is_left_out = |name: &&str| {
                 first.is_empty() && outline.steps.iter().any(|step| step.waits_for_others && step.name == *name)
             };
             let after = step.after.iter().copied().filter(|name| !is_left_out(name)).collect();
-            let within = (!step.waits_for_others).then(|| within.clone());
+            let within = (!waits).then(|| within.clone());
             PlannedStep { name: step.name, after, within, does, pods }
         });
         self.operands.push(PlannedOperand { kind: outline.kind.as_str(), steps: steps.collect() });
@@ -205,14 +203,14 @@ impl Plan {
         }
     }
 
-    /// The pods that would keep the driver from going. Those of the provider go before it, if the provider goes.
+    /// The pods that would block the deletion of the driver. Those of the provider are deleted before it, if the provider is.
     fn add_users(&mut self, going: &[&Peer], found: &Found) {
         let provider_goes = going.iter().any(|peer| peer.kind == OperandKind::SpireOIDCDiscoveryProvider);
         let users = names(&found.users, |pod| !(provider_goes && is_of(pod, oidc::COMPONENT)));
         self.blocked_by.extend(users.into_iter().map(|pod| format!("{pod} uses the CSI driver")));
     }
 
-    /// What becomes of the volume of the server.
+    /// What would happen to the volume of the server.
     fn add_volume(&mut self, peer: &Peer, found: &Found) {
         // It has passed the checks of the API server.
         let Ok(spec) = serde_json::from_value::<SpireServerSpec>(peer.spec.clone()) else { return };
@@ -221,7 +219,7 @@ impl Plan {
         let backed_up = spec.backup.on_delete && is_bound;
         match (data.map(place), spec.persistence.deletion_policy) {
             (None, _) => {
-                self.notes.push(format!("There is no PersistentVolumeClaim {DATA_CLAIM}: nothing is backed up."))
+                self.notes.push(format!("There is no PersistentVolumeClaim {DATA_CLAIM}: nothing is backed up."));
             }
             (Some(claim), VolumeDeletion::Retain) => {
                 self.stays.push(format!("{claim}: spec.persistence.deletionPolicy is Retain"));

@@ -28,7 +28,7 @@ pub(crate) struct Flags {
     /// The PersistentVolumeClaim that holds it, in the namespace of the operands
     #[arg(long, value_name = "NAME", default_value = BACKUP_CLAIM)]
     claim: String,
-    /// Whether to wait until the backup is restored
+    /// Wait until the backup is restored
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true)]
     wait: bool,
@@ -41,24 +41,24 @@ pub(super) async fn restore(kinds: &Kinds, flags: &Flags) -> anyhow::Result<Exit
     let claims = claims(&kinds.cluster).await?;
     let wanted = Wanted { name: &flags.name, claim: &flags.claim };
     let server = kinds.servers.find(SINGLETON).await?;
-    match standing(server.as_ref(), &claims, wanted)? {
-        Standing::Restored => {
+    match volume_state(server.as_ref(), &claims, wanted)? {
+        VolumeState::Restored => {
             output::print_lines(&[format!("Backup {} was restored already.", flags.name)])?;
             return Ok(ExitCode::SUCCESS);
         }
-        Standing::Occupied(why) => {
+        VolumeState::Occupied(why) => {
             let parent = kinds.parents.find(SINGLETON).await?;
             let namespace = claims.first().and_then(ResourceExt::namespace);
             output::print_lines(&steps(server.as_ref(), parent.as_ref(), namespace.as_deref(), &claims, wanted))?;
             bail!("Nothing was done: {why}, and a backup is restored into the empty volume of a new server only.");
         }
-        Standing::Empty => {}
+        VolumeState::Empty => {}
     }
     let Some(server) = server else {
         bail!("There is no SpireServer {SINGLETON}: create one with {} in its spec.", wanted.field())
     };
-    let change = |server: &SpireServer| match standing(Some(server), &claims, wanted)? {
-        Standing::Empty => Ok(json!({ "spec": { "restoreFrom": { "claim": wanted.claim, "name": wanted.name } } })),
+    let change = |server: &SpireServer| match volume_state(Some(server), &claims, wanted)? {
+        VolumeState::Empty => Ok(json!({ "spec": { "restoreFrom": { "claim": wanted.claim, "name": wanted.name } } })),
         _ => Err(anyhow!("SpireServer {SINGLETON} has begun to run meanwhile: nothing was done.")),
     };
     kinds.servers.change(server, change).await?;
@@ -66,7 +66,7 @@ pub(super) async fn restore(kinds: &Kinds, flags: &Flags) -> anyhow::Result<Exit
     if flags.wait { awaited(kinds, flags).await } else { Ok(ExitCode::SUCCESS) }
 }
 
-/// A backup that someone wants back.
+/// The backup to restore.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub name: &'a str,
@@ -78,7 +78,7 @@ impl Wanted<'_> {
         format!("backup {} in PersistentVolumeClaim {}", self.name, self.claim)
     }
 
-    /// How a manifest asks for it.
+    /// The field of a manifest that requests it.
     fn field(self) -> String {
         format!("restoreFrom: {{ claim: {}, name: {} }}", self.claim, self.name)
     }
@@ -86,26 +86,26 @@ impl Wanted<'_> {
 
 /// Whether a backup can be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum VolumeState {
     /// The server has no data.
     Empty,
-    /// It has, or may have; these are the words for it.
+    /// It has data, or may have; this says where.
     Occupied(String),
     /// It started from this backup.
     Restored,
 }
 
-/// Whether a backup can be restored as things are. The operator and the program that restores check the same once more:
+/// Whether a backup can be restored now. The operator and the program that restores check the same again:
 /// nothing is overwritten, whatever happens in between.
 ///
 /// # Errors
 ///
 /// It cannot, and waiting or another flag would help.
-pub(super) fn standing(
+pub(super) fn volume_state(
     server: Option<&SpireServer>,
     claims: &[PersistentVolumeClaim],
     wanted: Wanted<'_>,
-) -> anyhow::Result<Standing> {
+) -> anyhow::Result<VolumeState> {
     if let Some(server) = server {
         if server.metadata.deletion_timestamp.is_some() {
             bail!(
@@ -118,30 +118,29 @@ pub(super) fn standing(
         if let Some(restored) = volume(server).and_then(|volume| volume.restored.as_ref()) {
             let is_same = restored == wanted.name;
             let words = format!("SpireServer {SINGLETON} has data, from backup {restored}");
-            return Ok(if is_same { Standing::Restored } else { Standing::Occupied(words) });
+            return Ok(if is_same { VolumeState::Restored } else { VolumeState::Occupied(words) });
         }
         if volume(server).is_some_and(|volume| volume.claim.is_some()) {
-            return Ok(Standing::Occupied(format!("SpireServer {SINGLETON} has data")));
+            return Ok(VolumeState::Occupied(format!("SpireServer {SINGLETON} has data")));
         }
     }
     let phase = |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|status| status.phase.clone());
     let is_bound =
         |claim: &&PersistentVolumeClaim| claim.name_any() == DATA_CLAIM && phase(claim).as_deref() == Some("Bound");
     if let Some(claim) = claims.iter().find(is_bound) {
-        return Ok(Standing::Occupied(format!("{} may hold data of an earlier server", place(claim))));
+        return Ok(VolumeState::Occupied(format!("{} may hold data of an earlier server", place(claim))));
     }
     if wanted.claim == BACKUP_CLAIM && !claims.iter().any(|claim| claim.name_any() == BACKUP_CLAIM) {
         bail!("There is no PersistentVolumeClaim {BACKUP_CLAIM}: name the one that holds the backup with --claim.");
     }
-    Ok(Standing::Empty)
+    Ok(VolumeState::Empty)
 }
 
 fn volume(server: &SpireServer) -> Option<&VolumeStatus> {
     server.status.as_ref()?.volume.as_ref()
 }
 
-/// What has to be done, in order, to start from a backup where a server has data. Each step can be looked at before the
-/// next one.
+/// The commands, in order, that start a server from a backup where there is data.
 pub(super) fn steps(
     server: Option<&SpireServer>,
     parent: Option<&ZeroTrustWorkloadIdentityManager>,
@@ -190,7 +189,7 @@ pub(super) fn steps(
 /// The file that a manifest is kept in.
 const FILE: &str = "spireserver.json";
 
-/// The command that keeps the spec of a server: without what it has from its parent, which it gets again.
+/// The command that saves the spec of a server, without the fields that it inherits: it inherits them again.
 fn save(server: &SpireServer, wanted: Wanted<'_>) -> String {
     let inherited = server.annotations().get(INHERITED_ANNOTATION).map(String::as_str).unwrap_or_default();
     let fields: Vec<String> =
@@ -202,7 +201,7 @@ fn save(server: &SpireServer, wanted: Wanted<'_>) -> String {
     format!("kubectl get spireserver {SINGLETON} -o json | jq '{manifest}' > {FILE}")
 }
 
-/// Waits until the backup is restored, and says how that ended.
+/// Waits until the backup is restored, and prints the result.
 async fn awaited(kinds: &Kinds, flags: &Flags) -> anyhow::Result<ExitCode> {
     let restored = |server: &SpireServer| volume(server).is_some_and(|volume| volume.restored.is_some());
     let runs = |server: &SpireServer| volume(server).is_some_and(|volume| volume.claim.is_some());
@@ -229,7 +228,7 @@ async fn awaited(kinds: &Kinds, flags: &Flags) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Why a server needs someone's help, if it does, for the spec that it has now.
+/// Why a server is stalled, if it is, with its current spec.
 fn stalled(server: &SpireServer) -> Option<String> {
     let status = server.status.as_ref().filter(|status| status.observed_generation == server.metadata.generation)?;
     let is_stalled = is_true(&status.conditions, STALLED);

@@ -72,7 +72,7 @@ pub(super) fn outcome(stack: &Stack) -> Option<ExitCode> {
     (stack.is_current() && stack.needs_help()).then_some(ExitCode::FAILURE)
 }
 
-/// Everything that is known of a stack.
+/// A stack with its statuses, as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Whole<'a> {
@@ -120,7 +120,7 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// All that there is to say of a stack.
+/// A stack, as people read it.
 pub(super) fn page(stack: &Stack, view: &View) -> Vec<String> {
     if stack.is_gone() {
         return vec!["The stack is gone.".to_owned()];
@@ -148,7 +148,7 @@ pub(super) fn page(stack: &Stack, view: &View) -> Vec<String> {
     lines
 }
 
-/// What is said of the stack as a whole.
+/// The lines about the stack as a whole.
 fn head(stack: &Stack, view: &View) -> Vec<String> {
     let paint = view.paint;
     let Some(parent) = &stack.parent else {
@@ -157,7 +157,7 @@ fn head(stack: &Stack, view: &View) -> Vec<String> {
     };
     let name = paint.strong(format!("{PARENT} {SINGLETON}"));
     let Some((status, ready)) = parent.status.as_ref().zip(stack.ready()) else {
-        let words = format!("The operator has not looked at it yet: is {CHART} running?");
+        let words = format!("The operator has not reconciled it yet: is {CHART} running?");
         return vec![format!("{name}   {}", paint.odd("Unknown")), words];
     };
     let reason = in_colour(&ready.reason, &ready.status, is_true(&status.conditions, STALLED), paint);
@@ -165,7 +165,7 @@ fn head(stack: &Stack, view: &View) -> Vec<String> {
     let mut lines = vec![format!("{name}   {reason}{domain}")];
     lines.extend(Some(printable(&ready.message)).filter(|message| !message.is_empty()));
     if !stack.is_current() {
-        lines.push(paint.odd("The spec has changed, and the operator has not looked at the change yet."));
+        lines.push(paint.odd("The spec has changed, and the operator has not reconciled the change yet."));
     }
     lines
 }
@@ -179,7 +179,7 @@ fn in_colour(reason: &str, ready: &str, stalled: bool, paint: Paint) -> String {
     }
 }
 
-/// A row for each operand, and for each that is not there.
+/// A row for each kind of operand, whether it exists or not.
 fn operands(stack: &Stack, view: &View) -> Vec<String> {
     let row = |kind: OperandKind| {
         let (name, none) = (kind.to_string(), || "-".to_owned());
@@ -209,10 +209,10 @@ fn operands(stack: &Stack, view: &View) -> Vec<String> {
     lines
 }
 
-/// What an operand says of itself, if that is more than that it is ready.
+/// The message of an operand, unless it is ready.
 fn said(peer: &Peer) -> String {
     let Some(ready) = peer.ready() else {
-        return format!("the operator has not looked at it yet: is {CHART} running?");
+        return format!("the operator has not reconciled it yet: is {CHART} running?");
     };
     let message = if peer.is_ready() { String::new() } else { printable(&ready.message) };
     let stale = peer.status.observed_generation != peer.meta.generation;
@@ -246,7 +246,7 @@ fn config(stack: &Stack, view: &View) -> Vec<String> {
     lines
 }
 
-/// What else is known: a title, and words.
+/// Further facts, each with a title.
 fn facts(stack: &Stack, view: &View) -> Vec<(&'static str, String)> {
     let paint = view.paint;
     let mut facts = Vec::new();
@@ -320,7 +320,7 @@ pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Objects that are being deleted, and that only finalizers of others hold: the operator is done with these.
+/// Objects that are being deleted, and that only finalizers of others hold: the operator has released them.
 fn held(stack: &Stack) -> Vec<String> {
     let held = |kind: &str, own: &str, meta: &ObjectMeta| {
         let finalizers = meta.finalizers.as_deref().unwrap_or_default();
@@ -345,7 +345,7 @@ fn finalizer(kind: OperandKind) -> &'static str {
     }
 }
 
-/// A line for each object whose state has changed, and one for each step that has.
+/// A line for each object whose state has changed.
 pub(super) fn news(stack: &Stack, before: Option<&Stack>, view: &View) -> Vec<String> {
     let time = view.paint.faint(format!("{:.0}", view.now));
     if stack.is_gone() {

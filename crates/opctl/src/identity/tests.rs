@@ -1,4 +1,4 @@
-//! What people see, from stacks and statuses that they could have.
+//! The output for sample stacks and statuses.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::plan::{Found, Plan};
-use super::restore::{Standing, Wanted, standing, steps};
+use super::restore::{VolumeState, Wanted, steps, volume_state};
 use super::stack::{Stack, View};
 use super::{backup, force, status};
 use crate::output::Paint;
@@ -105,10 +105,10 @@ fn a_stack_that_runs_shows_its_operands_its_config_with_where_it_is_from_and_its
 #[test]
 fn a_stack_that_no_operator_has_seen_says_so() {
     let text = page(&changed(None, |_, _| {}));
-    let words = "The operator has not looked at it yet: is lifecycle-operator running?";
+    let words = "The operator has not reconciled it yet: is lifecycle-operator running?";
     assert!(text.starts_with(&format!("ZeroTrustWorkloadIdentityManager cluster   Unknown\n{words}\n")), "{text}");
     assert!(
-        text.contains("SpireAgent                   False   Unknown   3h10m   the operator has not looked"),
+        text.contains("SpireAgent                   False   Unknown   3h10m   the operator has not reconciled"),
         "{text}"
     );
 }
@@ -180,7 +180,7 @@ fn a_spec_that_changed_since_is_said_and_not_taken_for_ready() {
         }
     });
     let text = page(&stack);
-    assert!(text.contains("The spec has changed, and the operator has not looked at the change yet."), "{text}");
+    assert!(text.contains("The spec has changed, and the operator has not reconciled the change yet."), "{text}");
     assert!(
         text.contains("SpireServer                  False   Running   3h10m   the spec has changed since"),
         "{text}"
@@ -290,7 +290,7 @@ fn a_plan_for_what_does_not_exist_says_what_does() {
     let mut alone = stack(READY);
     alone.parent = None;
     let words =
-        "There is no ZeroTrustWorkloadIdentityManager cluster: say which operand, one of server, agent, csi, oidc.";
+        "There is no ZeroTrustWorkloadIdentityManager cluster: name an operand, one of server, agent, csi, oidc.";
     assert_eq!(refused(&alone, None), words);
 }
 
@@ -403,12 +403,12 @@ const WANTED: Wanted<'static> = Wanted { name: "manual-20260101-100000", claim: 
 fn a_backup_is_restored_only_where_there_is_no_data() {
     let claims = found().claims;
     let stands =
-        |server: Option<&SpireServer>, claims: &[PersistentVolumeClaim]| standing(server, claims, WANTED).unwrap();
-    let occupied = |words: &str| Standing::Occupied(words.to_owned());
+        |server: Option<&SpireServer>, claims: &[PersistentVolumeClaim]| volume_state(server, claims, WANTED).unwrap();
+    let occupied = |words: &str| VolumeState::Occupied(words.to_owned());
     let used = server(|_| {});
     assert_eq!(stands(Some(&used), &claims), occupied("SpireServer cluster has data"));
     let restored = server(|object| object["status"]["volume"]["restored"] = json!("manual-20260101-100000"));
-    assert_eq!(stands(Some(&restored), &claims), Standing::Restored);
+    assert_eq!(stands(Some(&restored), &claims), VolumeState::Restored);
     let other = server(|object| object["status"]["volume"]["restored"] = json!("another"));
     assert_eq!(stands(Some(&other), &claims), occupied("SpireServer cluster has data, from backup another"));
 
@@ -417,15 +417,15 @@ fn a_backup_is_restored_only_where_there_is_no_data() {
     assert_eq!(stands(Some(&new), &claims), occupied(words));
     assert_eq!(stands(None, &claims), occupied(words));
     let empty = [claim("spire-data-spire-server-0", "Pending"), claim("spire-backups", "Bound")];
-    assert_eq!(stands(Some(&new), &empty), Standing::Empty);
+    assert_eq!(stands(Some(&new), &empty), VolumeState::Empty);
 
-    let refused = standing(Some(&new), &[], WANTED).unwrap_err().to_string();
+    let refused = volume_state(Some(&new), &[], WANTED).unwrap_err().to_string();
     assert_eq!(
         refused,
         "There is no PersistentVolumeClaim spire-backups: name the one that holds the backup with --claim."
     );
     let deleted = server(|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T12:09:00Z"));
-    let refused = standing(Some(&deleted), &empty, WANTED).unwrap_err().to_string();
+    let refused = volume_state(Some(&deleted), &empty, WANTED).unwrap_err().to_string();
     assert!(refused.starts_with("SpireServer cluster is being deleted: wait until it is gone"), "{refused}");
 }
 

@@ -48,7 +48,7 @@ pub(super) async fn list(cluster: Cluster, flags: &Flags) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a list tells of a workspace.
+/// A workspace in the list, as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {

@@ -15,7 +15,7 @@ use wave_orchestrator::api::v1alpha1::{PlanPhase, WavePlan, WavePlanStatus, Wave
 use super::Which;
 use super::list::phase_words;
 use super::plans::{Change, Plans, phase};
-use super::tree::{View, in_colour, lack_words, tree, waiting_words};
+use super::tree::{View, in_colour, not_ready_words, tree, waiting_words};
 use crate::follow::{self, Followed, Following, Update};
 use crate::output::{self, Format, Line, Output, Paint};
 
@@ -44,7 +44,7 @@ pub(super) async fn status(plans: &Plans, flags: &Flags) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything that is known of a plan.
+/// A plan with its status, as JSON.
 #[derive(Serialize)]
 struct Whole<'a> {
     name: String,
@@ -66,9 +66,9 @@ fn view(live: bool) -> View {
 
 async fn follow(plans: &Plans, name: &str, flags: &Flags) -> anyhow::Result<ExitCode> {
     let updates = plans.follow(name).map(|change| match change? {
-        Change::Seen(plan) => Ok(Update::Now(plan)),
-        Change::Gone => bail!("WavePlan {name} was deleted."),
-        Change::Broke(why) => Ok(Update::Broke(why)),
+        Change::Observed(plan) => Ok(Update::Now(plan)),
+        Change::Deleted => bail!("WavePlan {name} was deleted."),
+        Change::Failed(why) => Ok(Update::Failed(why)),
     });
     follow::follow(&format!("WavePlan {name}"), updates, flags.output.output, flags.following.timeout).await
 }
@@ -124,7 +124,7 @@ pub(super) fn news(plan: &WavePlan, before: Option<&WavePlan>, view: &View) -> V
         if !wave.waiting_for.is_empty() {
             words.push(format!("{} {}", waiting_words(wave.phase), wave.waiting_for.join(", ")));
         }
-        words.extend(wave.not_ready.first().map(|lack| lack_words(lack, view.paint)));
+        words.extend(wave.not_ready.first().map(|lack| not_ready_words(lack, view.paint)));
         lines.push(words.join("  "));
     }
     if let Some(now) = status.phase.filter(|now| before.and_then(|status| status.phase) != Some(*now)) {

@@ -1,4 +1,4 @@
-//! What people see, from plans and statuses that they could have.
+//! The output for sample plans and statuses.
 
 use jiff::tz::TimeZone;
 use kube::ResourceExt;
@@ -55,7 +55,7 @@ fn a_status_about_an_older_spec_is_not_taken_for_the_present_one() {
     let mut plan = fleet(Some(DONE));
     plan.metadata.generation = Some(2);
     assert!(current(&plan).is_none());
-    assert!(drawn(&plan).contains("the operator has not looked at the change yet"));
+    assert!(drawn(&plan).contains("the operator has not reconciled the change yet"));
     assert!(status::outcome(&plan).is_none(), "it is not over");
 }
 
@@ -236,7 +236,7 @@ fn a_wave_that_runs_again_says_nothing_of_how_those_behind_it_started() {
 
 #[test]
 fn nothing_is_verified_by_a_status_that_is_missing_or_old() {
-    assert!(verified(&fleet(None)).contains("✘ The operator has not looked at this plan yet"));
+    assert!(verified(&fleet(None)).contains("✘ The operator has not reconciled this plan yet"));
     let mut plan = fleet(Some(DONE));
     plan.metadata.generation = Some(2);
     assert!(verified(&plan).contains("✘ The spec has changed"));

@@ -83,7 +83,7 @@ async fn a_stuck_rollout_is_helped_through_by_hand() {
     assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("opctl")), "{managers:?}");
 
     let refused = user.run("waves retry stuck --all").await.refusal();
-    assert_eq!(refused, "No wave of WavePlan stuck failed or ran out of time: there is nothing to try again.");
+    assert_eq!(refused, "No wave of WavePlan stuck failed or timed out: there is nothing to try again.");
     let said = user.run("waves pause stuck").await.good();
     assert!(said.contains("It is paused: no wave of its next rollout starts before it is resumed."), "{said}");
 

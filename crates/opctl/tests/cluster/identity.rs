@@ -68,11 +68,11 @@ impl Scene {
 
     /// Removes what an earlier test left.
     async fn wipe(&self) {
-        self.drop_all::<Ztwim>().await;
-        self.drop_all::<SpireServer>().await;
-        self.drop_all::<SpireAgent>().await;
-        self.drop_all::<SpiffeCSIDriver>().await;
-        self.drop_all::<SpireOIDCDiscoveryProvider>().await;
+        Box::pin(self.drop_all::<Ztwim>()).await;
+        Box::pin(self.drop_all::<SpireServer>()).await;
+        Box::pin(self.drop_all::<SpireAgent>()).await;
+        Box::pin(self.drop_all::<SpiffeCSIDriver>()).await;
+        Box::pin(self.drop_all::<SpireOIDCDiscoveryProvider>()).await;
         let ours = ListParams::default().labels("app.kubernetes.io/part-of=spire");
         let claims: Api<PersistentVolumeClaim> = Api::all(self.user.client.clone());
         for claim in claims.list(&ours).await.unwrap() {

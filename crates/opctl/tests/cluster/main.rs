@@ -8,6 +8,7 @@ mod user;
 mod checking;
 mod helping;
 mod identity;
+mod identity_operator;
 mod looking;
 mod refusing;
 mod tf_deciding;

@@ -163,18 +163,18 @@ async fn a_lock_is_taken_away_only_when_someone_means_it_and_nobody_works() {
 
     let refused = infra.run("unlock network --yes").await.refusal();
     assert!(refused.starts_with(&format!("busy ({uid}) has held the lock of the state for ")), "{refused}");
-    let remedy = "Pod busy still runs: wait for it, or take the lock away all the same with --force.";
+    let remedy = "Pod busy still runs: wait for it, or release the lock all the same with --force.";
     assert!(refused.ends_with(remedy), "{refused}");
     let answer = infra.run("unlock network --force").await;
     assert!(answer.out.starts_with("busy (") && answer.out.ends_with(", for OperationTypeApply.\n"), "{}", answer.out);
-    let words = "Nobody can be asked whether to take the lock of TerraformWorkspace network away: say so with --yes.";
+    let words = "Nobody can be asked whether to release the lock of TerraformWorkspace network: say so with --yes.";
     assert_eq!(answer.refusal(), words);
     assert_eq!(infra.annotation(UNLOCK_ANNOTATION).await, None, "nothing is written");
 
     let over = Patch::Merge(json!({ "status": { "phase": "Failed" } }));
     pods.patch_status("busy", &PatchParams::default(), &over).await.unwrap();
     let said = infra.run("unlock network --yes").await.good();
-    assert!(said.contains("The lock is taken away when the next run is to start.\n"), "{said}");
+    assert!(said.contains("The lock is released when the next run starts.\n"), "{said}");
     let request = infra.annotation(UNLOCK_ANNOTATION).await.unwrap();
     assert!(request.starts_with(&format!("{uid} since 2")), "{request}");
 }
@@ -257,7 +257,7 @@ async fn a_plan_is_read_discarded_made_anew_and_approved() {
     let shown = infra.run("show network").await.good();
     assert!(shown.contains("someone has held the lock of the state for "), "{shown}");
     let said = infra.run("unlock network --yes").await.good();
-    assert!(said.contains("The lock is taken away.\n"), "{said}");
+    assert!(said.contains("The lock is released.\n"), "{said}");
 
     let (workspace, _) = runner(&infra, 3).await;
     let run = workspace.status.unwrap().run.unwrap();

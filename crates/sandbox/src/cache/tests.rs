@@ -256,7 +256,7 @@ async fn a_component_that_does_not_compile_is_answered_with_the_words_of_go() ->
     let bench = Bench::new()?;
     bench.write("main.go", &program("nonsense()"))?;
     let error = bench.ensure().await.expect_err("it cannot be built").to_string();
-    assert!(error.starts_with("Building tiny failed. Go said:"), "{error}");
+    assert!(error.starts_with("Building tiny failed. The output of Go:"), "{error}");
     assert!(error.contains("undefined: nonsense"), "{error}");
     assert_eq!(bench.entries(), [""; 0]);
     Ok(())

@@ -103,7 +103,7 @@ pub(super) fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
         existing.home.log(component?)
     };
     match print(&path, args) {
-        // The reader of a pipe has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error).with_context(|| format!("Cannot read {}", path.display())),
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -177,7 +177,7 @@ fn prepared(command: &[OsString], kubeconfig: &Path, binaries: &Binaries) -> any
     Ok(command)
 }
 
-/// Tells tests inside that the cluster is a sandbox, and where its logs are.
+/// Sets the variables from which tests inside know that the cluster is a sandbox, and where its logs are.
 fn announce(command: &mut Command, home: &Home, audit: bool) {
     command.env("OPCORE_SANDBOX_HOME", home.dir());
     if audit {

@@ -22,7 +22,7 @@ pub(crate) use layout::Layout;
 pub(crate) use load::load;
 use name::Name;
 
-/// Whoever needs no rights: the number that others use for the same.
+/// A user without rights, by the number that is usual for it.
 const NOBODY: u64 = 65532;
 
 /// An image to be built: a program that is linked statically, and files beside it.
@@ -32,7 +32,7 @@ pub struct Image {
     binary: PathBuf,
     /// Where the program is, without the leading slash, where that is not the root.
     place: Option<String>,
-    /// What it is called with before all that a container says.
+    /// The arguments that come before those of a container.
     arguments: Vec<String>,
     /// The number of the user and group that it runs as.
     user: u64,
@@ -107,7 +107,7 @@ impl Image {
         self.put(Source::Text(content.into()), place)
     }
 
-    /// Sets a variable of the environment. `PATH` is `/` where nobody sets it.
+    /// Sets a variable of the environment. `PATH` is `/` unless it is set.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.insert(name.to_owned(), value.to_owned());
@@ -122,7 +122,7 @@ impl Image {
 
     fn put(mut self, source: Source, place: &str) -> anyhow::Result<Self> {
         if self.files.insert(path(place)?.to_owned(), source).is_some() {
-            bail!("Two files are to be at {place} in the image.");
+            bail!("Two files have the path {place} in the image: give each a path of its own.");
         }
         Ok(self)
     }
@@ -130,7 +130,7 @@ impl Image {
     /// Builds it.
     ///
     /// # Errors
-    /// The program cannot run in such an image on this machine: it is no ELF program, made for another
+    /// The program cannot run in such an image on this machine: it is not an ELF program, made for another
     /// architecture, or needs libraries.
     pub(crate) fn build(&self) -> anyhow::Result<Layout> {
         let binary = fs::read(&self.binary).with_context(|| format!("Cannot read {}", self.binary.display()))?;
@@ -218,7 +218,9 @@ impl Image {
 fn path(place: &str) -> anyhow::Result<&str> {
     let path = place.strip_prefix('/').unwrap_or_default();
     if path.is_empty() || path.split('/').any(|part| ["", ".", ".."].contains(&part)) {
-        bail!("{place:?} is no place for a file in an image: write an absolute path, for example /etc/my.conf.");
+        bail!(
+            "{place:?} is not a valid path for a file in an image: write an absolute path, for example /etc/my.conf."
+        );
     }
     Ok(path)
 }

@@ -62,7 +62,7 @@ fn an_image_survives_a_tar_and_a_directory_and_can_be_renamed() -> anyhow::Resul
     Ok(())
 }
 
-/// What a tar says about one of its entries.
+/// The header of an entry of a tar.
 type Entry = (String, tar::EntryType, u32, Option<String>);
 
 /// The layers of an image, the lowest first, as whoever unpacks them meets them.

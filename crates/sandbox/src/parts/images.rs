@@ -7,13 +7,13 @@ use crate::node::Enclosure;
 
 /// An image of one of our programs, laid out as its makers lay theirs out, so that the same pods run with either.
 pub(crate) struct NodeImage {
-    /// The variable that tells others its name.
+    /// The variable from which others know its name.
     pub(crate) variable: &'static str,
     pub(crate) name: &'static str,
     pub(crate) program: &'static str,
     /// Where the program is.
     pub(crate) place: &'static str,
-    /// What it is called with before all that a container says.
+    /// The arguments that come before those of a container.
     pub(crate) arguments: &'static [&'static str],
     /// The number of the user that it runs as.
     pub(crate) user: u64,

@@ -149,7 +149,7 @@ impl Part {
         self.0.about
     }
 
-    /// Why it cannot run on this machine, in words that say what to do about it.
+    /// Why it cannot run on this machine, with the remedy.
     ///
     /// # Errors
     /// It cannot.
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_without_a_node_are_refused_with_the_cure() -> anyhow::Result<()> {
+    fn pods_without_a_node_are_refused_with_the_remedy() -> anyhow::Result<()> {
         let answer = check(&["traefik".parse()?], false).map_err(|e| e.to_string());
         assert_eq!(answer, Err("traefik runs in pods, and they need a node: add --node.".to_owned()));
         Ok(())

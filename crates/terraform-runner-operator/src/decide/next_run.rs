@@ -11,7 +11,7 @@ use crate::api::v1alpha1::{
     REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus,
     UPGRADE_ANNOTATION, WorkspacePhase,
 };
-use crate::observe::{Observed, PodSeen};
+use crate::observe::{Observed, ObservedPod};
 use crate::render::{self, Adopted, Problem};
 use crate::run::names;
 
@@ -73,8 +73,8 @@ impl Assessment {
     }
 
     /// A dependency is not ready.
-    pub(super) fn waiting(seen: &Observed) -> Self {
-        let message = format!("Waiting for {}.", seen.waits_for.join(", and "));
+    pub(super) fn waiting(observed: &Observed) -> Self {
+        let message = format!("Waiting for {}.", observed.waits_for.join(", and "));
         Self::new(WorkspacePhase::Pending, Summary::reconciling("DependencyNotReady", message))
     }
 
@@ -115,7 +115,7 @@ pub(super) fn replan(workspace: &TerraformWorkspace) -> Option<&str> {
 }
 
 /// Whether a person requested a new plan that has not been made yet.
-pub(super) fn is_asked_anew(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
+pub(super) fn is_replan_requested(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
     annotations::request(workspace, REPLAN_ANNOTATION, status.handled.replan.as_deref()).is_some()
 }
 
@@ -139,12 +139,12 @@ pub(super) fn upgrades(workspace: &TerraformWorkspace, status: &TerraformWorkspa
 }
 
 /// Whether a run that a person requested failed and must be repeated: the repetition counts as requested, too.
-pub(super) fn is_repeated_anew(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
+pub(super) fn repeats_a_request(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
     let failed = |run: &&Run| run.outcome.is_some_and(|outcome| !outcome.is_good());
     status.run.as_ref().filter(failed).is_some_and(|run| run.anew && run.inputs == inputs)
 }
 
-/// Whether a run with these inputs repeats one that failed by itself, and that no person has looked at since.
+/// Whether a run with these inputs repeats one that failed by itself, and that no person has reviewed since.
 pub(super) fn repeats_failure(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
     let failed = |run: &&Run| run.repeats || matches!(run.outcome, Some(Outcome::Failed | Outcome::TimedOut));
     status.failures > 0 && status.run.as_ref().filter(failed).is_some_and(|run| run.inputs == inputs)
@@ -169,13 +169,13 @@ const TO_LEAVE: Span = Span::from_secs(60);
 
 /// Drops what no longer applies to the new inputs or requests: failures of inputs that are no longer wanted, and
 /// differences that are no longer checked.
-pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Observed, status: &mut TerraformWorkspaceStatus) {
+pub(super) fn forget(workspace: &TerraformWorkspace, observed: &Observed, status: &mut TerraformWorkspaceStatus) {
     status.lock = None;
     status.diagnostics.retain(|diagnostic| diagnostic.field.is_none());
     if workspace.spec.drift.action == DriftAction::Off {
         status.drift = None;
     }
-    let other = |run: &Run| run.is_over() && seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
+    let other = |run: &Run| run.is_over() && observed.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
     if status.failures > 0 && status.run.as_ref().is_some_and(other) {
         (status.failures, status.retry_at, status.diagnostics) = (0, None, Vec::new());
     }
@@ -194,54 +194,54 @@ pub(super) fn heed(workspace: &TerraformWorkspace, status: &mut TerraformWorkspa
 /// Decides what a workspace needs next.
 pub(super) fn want(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> NextStep {
     if let Some(run) = status.run.as_ref().filter(|run| !run.is_over()) {
         // A comparison does not affect what is applied, as long as nothing else is requested.
-        let is_wanted = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash == run.inputs);
+        let is_wanted = observed.inputs.as_ref().is_ok_and(|inputs| inputs.hash == run.inputs);
         if run.action == Action::Check && is_wanted {
-            return NextStep::Nothing(compared(status, run, seen, now));
+            return NextStep::Nothing(compared(status, run, observed, now));
         }
-        return NextStep::Nothing(with_pod(Assessment::running(status), run, seen, now));
+        return NextStep::Nothing(with_pod(Assessment::running(status), run, observed, now));
     }
     if let Some(why) = suspended(workspace) {
         let summary = Summary::reconciling("Suspended", format!("No run starts: {why}."));
         return NextStep::Nothing(Assessment::new(WorkspacePhase::Suspended, summary));
     }
-    if let Some(circle) = &seen.circle {
+    if let Some(circle) = &observed.circle {
         let message = format!("spec.dependsOn: these workspaces wait for each other: {circle}.");
         return NextStep::Nothing(Assessment::new(
             WorkspacePhase::Failed,
             Summary::stalled("DependencyCycle", message),
         ));
     }
-    let inputs = match &seen.inputs {
+    let inputs = match &observed.inputs {
         Err(problem) if !problem.may_come => {
             return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Failed, "InvalidSpec", problem));
         }
         // An input may be something that a dependency has yet to create.
-        Err(_) if !seen.waits_for.is_empty() => return NextStep::Nothing(Assessment::waiting(seen)),
+        Err(_) if !observed.waits_for.is_empty() => return NextStep::Nothing(Assessment::waiting(observed)),
         Err(problem) => {
             return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Pending, "InputNotFound", problem));
         }
         Ok(inputs) => inputs,
     };
-    if let Some(Err(problem)) = seen.adopted.as_ref().map(Adopted::check) {
+    if let Some(Err(problem)) = observed.adopted.as_ref().map(Adopted::check) {
         return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Pending, "InputNotFound", &problem));
     }
     let (inputs, backend) = (&inputs.hash, &inputs.backend);
     let from_scratch =
         || NextStep::Run(NextRun { action: first_action(workspace), inputs: inputs.clone(), plan: None });
-    if is_asked_anew(workspace, status) {
+    if is_replan_requested(workspace, status) {
         return from_scratch();
     }
     // If a plan was made from these inputs, the person who requested it knows where the state is.
     let waiting = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs);
     let moved = if waiting.is_none() { backend_changed(workspace, backend, status) } else { None };
-    let missing = moved.or_else(|| state_is_gone(workspace, seen, status));
-    if let Some(assessment) = missing.filter(|_| !is_repeated_anew(status, inputs)) {
+    let missing = moved.or_else(|| state_is_gone(workspace, observed, status));
+    if let Some(assessment) = missing.filter(|_| !repeats_a_request(status, inputs)) {
         return NextStep::Nothing(assessment);
     }
     if is_asked_to_upgrade(workspace, status) {
@@ -291,41 +291,41 @@ struct Trouble {
 }
 
 /// Whether a pod is not starting, as far as can be known.
-pub(super) fn does_not_start(pod: &PodSeen, now: Timestamp) -> bool {
+pub(super) fn does_not_start(pod: &ObservedPod, now: Timestamp) -> bool {
     match pod {
-        PodSeen::None | PodSeen::Stuck(_) | PodSeen::NeverRan(_) => true,
-        PodSeen::Starting { since, .. } => since.is_some_and(|since| TO_START.after(since) <= now),
-        PodSeen::Started | PodSeen::Leaving { .. } => false,
+        ObservedPod::None | ObservedPod::Stuck(_) | ObservedPod::NeverRan(_) => true,
+        ObservedPod::Starting { since, .. } => since.is_some_and(|since| TO_START.after(since) <= now),
+        ObservedPod::Started | ObservedPod::Leaving { .. } => false,
     }
 }
 
 /// The deadline for the pod of the active run to start, if it has not: others wait for their turn.
-pub(super) fn start_by(seen: &Observed, status: &TerraformWorkspaceStatus, within: Span) -> Option<Timestamp> {
+pub(super) fn start_by(observed: &Observed, status: &TerraformWorkspaceStatus, within: Span) -> Option<Timestamp> {
     let run = status.run.as_ref().filter(|run| !run.is_over())?;
-    let started = matches!(seen.pod, PodSeen::Started | PodSeen::Leaving { .. });
-    let job = seen.job(&run.job).filter(|job| !started && job.ended.is_none())?;
+    let started = matches!(observed.pod, ObservedPod::Started | ObservedPod::Leaving { .. });
+    let job = observed.job(&run.job).filter(|job| !started && job.ended.is_none())?;
     Some(within.after(job.made_at?))
 }
 
 /// The published reason why a pod does not start.
 pub(super) fn why_not_started(workspace: &TerraformWorkspace) -> Option<&str> {
-    let told = workspace.status.as_ref().and_then(|status| find(&status.conditions, READY))?;
-    (told.reason == NOT_STARTING).then_some(told.message.as_str())
+    let condition = workspace.status.as_ref().and_then(|status| find(&status.conditions, READY))?;
+    (condition.reason == NOT_STARTING).then_some(condition.message.as_str())
 }
 
-fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
+fn trouble(run: &Run, observed: &Observed, now: Timestamp) -> Trouble {
     // Nothing is reported before this time.
-    let (reason, from, message) = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
-        (PodSeen::Stuck(trouble) | PodSeen::NeverRan(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
-        (PodSeen::None, Some(made_at)) => {
+    let (reason, from, message) = match (&observed.pod, observed.job(&run.job).and_then(|job| job.made_at)) {
+        (ObservedPod::Stuck(trouble) | ObservedPod::NeverRan(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
+        (ObservedPod::None, Some(made_at)) => {
             let message = format!("it has no pod; to see why, run kubectl describe job {}.", run.job);
             (NOT_STARTING, WITHOUT_POD.after(made_at), message)
         }
-        (PodSeen::Starting { pod, since: Some(since) }, _) => {
+        (ObservedPod::Starting { pod, since: Some(since) }, _) => {
             let message = format!("pod {pod} has not started yet; to see why, run kubectl describe pod {pod}.");
             (NOT_STARTING, TO_START.after(*since), message)
         }
-        (PodSeen::Leaving { pod, node, by }, _) => {
+        (ObservedPod::Leaving { pod, node, by }, _) => {
             let message = format!(
                 "pod {pod} should have terminated by {by:.0}, but node {node} does not confirm it, so the pod may still be running. If the node is gone for good, delete the Node object, or taint it with node.kubernetes.io/out-of-service; the run then counts as lost."
             );
@@ -340,8 +340,8 @@ fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
 }
 
 /// The assessment of an active run, including what is wrong with its pod, if anything.
-pub(super) fn with_pod(mut assessment: Assessment, run: &Run, seen: &Observed, now: Timestamp) -> Assessment {
-    let Trouble { reason, message, next } = trouble(run, seen, now);
+pub(super) fn with_pod(mut assessment: Assessment, run: &Run, observed: &Observed, now: Timestamp) -> Assessment {
+    let Trouble { reason, message, next } = trouble(run, observed, now);
     if let Some(message) = message {
         assessment.summary = Summary::reconciling(reason, message);
     }
@@ -349,8 +349,8 @@ pub(super) fn with_pod(mut assessment: Assessment, run: &Run, seen: &Observed, n
 }
 
 /// The assessment during a comparison with reality, which does not affect what is applied.
-fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Observed, now: Timestamp) -> Assessment {
-    let Trouble { message, next, .. } = trouble(run, seen, now);
+fn compared(status: &TerraformWorkspaceStatus, run: &Run, observed: &Observed, now: Timestamp) -> Assessment {
+    let Trouble { message, next, .. } = trouble(run, observed, now);
     let mut assessment = ready(status);
     if let Some(message) = message {
         assessment.summary.message = format!(
@@ -380,13 +380,13 @@ fn backend_changed(
 /// A state that existed is gone: a plan without it would create everything again.
 fn state_is_gone(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &TerraformWorkspaceStatus,
 ) -> Option<Assessment> {
     let known = status.state.as_ref().filter(|_| workspace.spec.backend.custom.is_none())?;
     // The person who requested a new plan knows this: it was made without a state.
     let planned = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && plan.serial == 0);
-    if planned || seen.has_state(&render::names(workspace)) {
+    if planned || observed.has_state(&render::names(workspace)) {
         return None;
     }
     let message = format!(

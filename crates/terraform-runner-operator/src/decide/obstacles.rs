@@ -8,7 +8,7 @@ use opcore::writes::{Delete, Dependants};
 
 use super::next_run::{Assessment, NextRun};
 use crate::api::v1alpha1::{Action, LockStatus, TerraformWorkspace, UNLOCK_ANNOTATION, WorkspacePhase};
-use crate::observe::{LockSeen, Observed};
+use crate::observe::{Observed, ObservedLock};
 
 /// Something that prevents a run.
 pub(super) struct Obstacle {
@@ -33,19 +33,19 @@ impl Obstacle {
 /// The obstacle to a run, if there is one.
 pub(super) fn obstacle(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     next_run: &NextRun,
     now: Timestamp,
 ) -> Option<Obstacle> {
     // What is applied stays ready, and can be compared and destroyed, whatever happens to its dependencies.
-    if !seen.waits_for.is_empty() && matches!(next_run.action, Action::Plan | Action::Apply) {
-        return Some(Obstacle::new(Assessment::waiting(seen)));
+    if !observed.waits_for.is_empty() && matches!(next_run.action, Action::Plan | Action::Apply) {
+        return Some(Obstacle::new(Assessment::waiting(observed)));
     }
     // A comparison does not take the lock.
-    if let Some(lock) = seen.lock.as_ref().filter(|_| next_run.action != Action::Check) {
+    if let Some(lock) = observed.lock.as_ref().filter(|_| next_run.action != Action::Check) {
         return Some(locked(workspace, lock, now));
     }
-    (!seen.turn).then(|| {
+    (!observed.turn).then(|| {
         let summary = Summary::reconciling(
             "WaitingForTurn",
             "The maximum number of runs is in progress, in all namespaces or in this one. The run of this workspace is queued.",
@@ -55,7 +55,7 @@ pub(super) fn obstacle(
 }
 
 /// A lock is removed when its holder is gone and it has expired, or when a person requests it.
-fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Obstacle {
+fn locked(workspace: &TerraformWorkspace, lock: &ObservedLock, now: Timestamp) -> Obstacle {
     let handled = workspace.status.as_ref().and_then(|status| status.handled.unlock.as_deref());
     // A request names exactly this lock, or its holder; the holder's next lock then needs another request.
     let request = annotations::value(workspace, UNLOCK_ANNOTATION);

@@ -12,7 +12,7 @@ use crate::api::v1alpha1::{
     Action, Applied, Diagnostic, DriftAction, DriftStatus, Outcome, PlanStatus, Run, RunRecord, Severity, StageTimes,
     StateStatus, TerraformWorkspace, TerraformWorkspaceStatus,
 };
-use crate::observe::{JobEnd, Observed, PodSeen};
+use crate::observe::{JobEnd, Observed, ObservedPod};
 use crate::render;
 use crate::run::report::{PlanReport, Report, Stage};
 
@@ -27,35 +27,36 @@ const NAMED: usize = 10;
 /// Records the result of the active run, if it is over. Returns the Events to emit in addition to the status.
 pub(super) fn take_in(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Vec<Note> {
-    over(workspace, seen, status, now).unwrap_or_default()
+    over(workspace, observed, status, now).unwrap_or_default()
 }
 
 fn over(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Option<Vec<Note>> {
     let run = status.run.as_mut().filter(|run| !run.is_over())?;
-    let job = seen.job(&run.job);
+    let job = observed.job(&run.job);
     if let Some(job) = job {
         run.job_uid = Some(job.target.uid.clone());
     }
-    if let Some(report) = seen.report.as_ref().filter(|report| is_about(report, run)) {
+    if let Some(report) = observed.report.as_ref().filter(|report| is_about(report, run)) {
         let run = run.clone();
-        return Some(reported(workspace, run, report, seen, status, now));
+        return Some(reported(workspace, run, report, observed, status, now));
     }
-    if job.is_none() && seen.pod != PodSeen::None {
+    if job.is_none() && observed.pod != ObservedPod::None {
         // Its Job is gone, and its pod is terminating: what the pod still does cannot be known before it is gone.
-        run.given_up &= matches!(seen.pod, PodSeen::Stuck(_) | PodSeen::Starting { .. } | PodSeen::NeverRan(_));
+        run.given_up &=
+            matches!(observed.pod, ObservedPod::Stuck(_) | ObservedPod::Starting { .. } | ObservedPod::NeverRan(_));
         return None;
     }
     let names = render::names(workspace);
-    let unwanted = seen.refused.is_some()
+    let unwanted = observed.refused.is_some()
         || workspace.metadata.deletion_timestamp.is_some() && teardown::is_unwanted(workspace, run.action);
     if job.is_none() && run.job_uid.is_none() && unwanted {
         let run = run.clone();
@@ -63,9 +64,10 @@ fn over(
         return None;
     }
     // A state that was written since shows that its pod did start.
-    if job.is_none() && run.given_up && (run.previous_inputs.is_some() || !seen.has_state(&names)) {
+    if job.is_none() && run.given_up && (run.previous_inputs.is_some() || !observed.has_state(&names)) {
         let run = run.clone();
-        let is_wanted = workspace.metadata.deletion_timestamp.is_none() && !super::is_outdated(workspace, seen, status);
+        let is_wanted =
+            workspace.metadata.deletion_timestamp.is_none() && !super::is_outdated(workspace, observed, status);
         if is_wanted {
             return started_late(workspace, run, status, now).map(|note| vec![note]);
         }
@@ -79,8 +81,8 @@ fn over(
         }
         return None;
     }
-    if let (Some(_), PodSeen::NeverRan(why)) = (job.and_then(|job| job.ended.as_ref()), &seen.pod)
-        && (run.previous_inputs.is_some() || !seen.has_state(&names))
+    if let (Some(_), ObservedPod::NeverRan(why)) = (job.and_then(|job| job.ended.as_ref()), &observed.pod)
+        && (run.previous_inputs.is_some() || !observed.has_state(&names))
     {
         let (run, why) = (run.clone(), format!("Terraform did not run, because {why}"));
         if run.action == Action::Check {
@@ -96,7 +98,7 @@ fn over(
             JobEnd::Complete => "Its Job ended without a report".to_owned(),
         }),
         None if run.job_uid.is_some() => Some("Its Job was deleted while it ran".to_owned()),
-        None if seen.kept_inputs(&names, &run.inputs).is_none() => {
+        None if observed.kept_inputs(&names, &run.inputs).is_none() => {
             Some("The Secrets with its inputs were deleted before it started".to_owned())
         }
         None => None,
@@ -110,10 +112,10 @@ fn over(
     spend(&run, status);
     let detail = "Its pod may have been killed, or its node may have failed. The state that it saved is kept.";
     status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
-    if seen.has_state(&names) {
+    if observed.has_state(&names) {
         keep_adopted(&run, status);
     }
-    let journal = seen.journal.as_ref().filter(|journal| journal.run == run.job);
+    let journal = observed.journal.as_ref().filter(|journal| journal.run == run.job);
     let begun: Vec<&str> = journal.iter().flat_map(|journal| journal.begun.values()).map(String::as_str).collect();
     finish(run, Outcome::Lost, StageTimes::default(), status, now);
     not_recorded(workspace, &begun).map(|note| vec![note])
@@ -205,7 +207,7 @@ fn reported(
     workspace: &TerraformWorkspace,
     run: Run,
     report: &Report,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Vec<Note> {
@@ -237,7 +239,7 @@ fn reported(
                     plan
                 }));
             status.drift = (workspace.spec.drift.action != DriftAction::Off).then(|| drift(report, false, now));
-            if let Some(outputs) = &seen.outputs {
+            if let Some(outputs) = &observed.outputs {
                 status.outputs = render::statuses(workspace, outputs);
             }
         }

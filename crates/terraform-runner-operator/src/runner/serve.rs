@@ -184,8 +184,8 @@ impl Server {
             ("GET", "/state") => Ok(patiently(|| state::current(&self.store)).await?.map(Bytes::from)),
             ("GET", "/summary") => to_answer(patiently(|| state::summary(&self.store)).await?.as_ref()),
             ("GET", "/lock") => {
-                let holder = patiently(|| lock::look(&self.store)).await?;
-                to_answer(holder.map(|holder| holder.told()).as_ref())
+                let holder = patiently(|| lock::read(&self.store)).await?;
+                to_answer(holder.map(|holder| holder.as_json()).as_ref())
             }
             ("GET", "/plan") => {
                 let found = patiently(|| plan::load(&self.store)).await?;
@@ -312,7 +312,7 @@ impl Server {
     async fn save_by_itself(self: &Arc<Self>, operation: &str, body: Bytes) -> Answer {
         self.adopt().await;
         let _turn = self.turn.lock().await;
-        let held = patiently(|| lock::look(&self.store)).await?;
+        let held = patiently(|| lock::read(&self.store)).await?;
         let held = held.filter(|holder| holder.pod == self.pod).and_then(|holder| holder.id().map(str::to_owned));
         let id = if let Some(id) = held {
             id
@@ -340,7 +340,7 @@ impl Server {
                 self.renew();
                 Ok(())
             }
-            Err(holder) => Err(RequestError::Locked(holder.told())),
+            Err(holder) => Err(RequestError::Locked(holder.as_json())),
         }
     }
 
@@ -360,14 +360,14 @@ impl Server {
                 self.set_renewing(None);
                 Ok(())
             }
-            Err(holder) => Err(RequestError::Locked(holder.told())),
+            Err(holder) => Err(RequestError::Locked(holder.as_json())),
         }
     }
 
     /// Continues with a lock that a predecessor in this pod took.
     async fn adopt(self: &Arc<Self>) {
         let adopt = || async {
-            match patiently(|| lock::look(&self.store)).await {
+            match patiently(|| lock::read(&self.store)).await {
                 Ok(Some(holder)) if holder.pod == self.pod => self.renew(),
                 Ok(_) => {}
                 Err(error) => tracing::warn!("the lock cannot be read: {error}"),

@@ -142,7 +142,11 @@ mod tests {
         assert!(matches!(index.judge(&of(5, "a"), "x", "two"), SaveCheck::Refuse(_)));
         assert!(matches!(index.judge(&of(9, "b"), "x", "two"), SaveCheck::Refuse(_)));
         assert_eq!(index.judge(&of(6, "a"), "x", "two"), SaveCheck::Save);
-        assert_eq!(index.judge(&of(5, "a"), "x", "one"), SaveCheck::Save, "its last save may have gone unheard");
+        assert_eq!(
+            index.judge(&of(5, "a"), "x", "one"),
+            SaveCheck::Save,
+            "it may not know that its last save succeeded"
+        );
         assert_eq!(index.judge(&of(5, "a"), "one/5", "one"), SaveCheck::Saved);
     }
 
@@ -155,7 +159,7 @@ mod tests {
         empty.facts.resources = None;
         assert!(
             matches!(index(&[empty]).judge(&other, "x", "two"), SaveCheck::Refuse(_)),
-            "nobody can tell that it is empty"
+            "it is not known to be empty"
         );
     }
 

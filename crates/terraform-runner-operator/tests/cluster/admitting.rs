@@ -1,4 +1,4 @@
-//! What the API server itself refuses, with words that name the field and the remedy.
+//! What the API server itself rejects, with messages that name the field and the remedy.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! What those who write workspaces may ask for, and who may approve: by the policies of the chart, and by the operator itself.
+//! What authors of workspaces may use, and who may approve: enforced by the policies of the chart, and by the operator
+//! itself.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -11,11 +12,11 @@ use terraform_runner_operator::render::{self, OPERATOR};
 
 use crate::stage::{PATIENCE, Stage};
 
-/// A namespace in which the policies of the chart are in force, and nowhere else.
+/// A namespace in which the policies of the chart are in force.
 async fn guarded(stage: &Stage, values: &[&str]) {
     let watched = format!("watchNamespaces={{{}}}", stage.namespace);
     enforce(&stage.client, OPERATOR, &stage.namespace, &[&[watched.as_str()], values].concat()).await;
-    // The API server takes a moment to know a policy, each by itself.
+    // The API server takes a moment to enforce each policy.
     let outlawed = json!({ "spec": { "engine": { "image": "outlaw" } } });
     let unapproved = json!({ "metadata": { "annotations": { "infra.opr8r/approve": "outlaw" } } });
     let nobody = person(stage, "nobody").await;
@@ -33,7 +34,7 @@ async fn guarded(stage: &Stage, values: &[&str]) {
     tokio::time::timeout(PATIENCE, in_force).await.expect("the policies are in force");
 }
 
-/// Someone who may write workspaces, and nothing else.
+/// A user who may only write workspaces.
 async fn person(stage: &Stage, name: &str) -> Api<TerraformWorkspace> {
     let verbs = json!(["create", "get", "patch", "update"]);
     let rule = json!({ "apiGroups": ["infra.opr8r"], "resources": ["terraformworkspaces"], "verbs": verbs });
@@ -49,7 +50,7 @@ async fn person(stage: &Stage, name: &str) -> Api<TerraformWorkspace> {
     workspaces
 }
 
-/// Gives someone a right.
+/// Grants a user a right.
 async fn grant(stage: &Stage, person: &str, what: &str, rule: Value) {
     let metadata = json!({ "name": format!("{person}-{what}") });
     let given: Role = serde_json::from_value(json!({ "metadata": metadata, "rules": [rule] })).unwrap();
@@ -63,7 +64,7 @@ async fn grant(stage: &Stage, person: &str, what: &str, rule: Value) {
     stage.of::<RoleBinding>().create(&PostParams::default(), &binding).await.unwrap();
 }
 
-/// Writes a workspace, or changes it.
+/// Creates or updates a workspace.
 async fn write(
     api: &Api<TerraformWorkspace>,
     name: &str,
@@ -92,7 +93,7 @@ fn pods(fields: &Value) -> Value {
     spec(&json!({ "runner": { "podTemplate": { "spec": fields } } }))
 }
 
-/// What is refused by a policy, in its words.
+/// A request that a policy refuses. Returns the message.
 async fn refused(api: &Api<TerraformWorkspace>, name: &str, change: Value) -> String {
     match write(api, name, change.clone(), true).await {
         Err(kube::Error::Api(status)) => {
@@ -108,7 +109,7 @@ async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
     let stage = Stage::new("authors").await;
     let author = person(&stage, "author").await;
     let disk = |kind: &str| pods(&json!({ "volumes": [{ "name": "disk", kind: {} }] }));
-    // What was there before can be annotated, and mended.
+    // Existing workspaces can be annotated and corrected.
     write(&author, "older", disk("hostPath"), false).await.unwrap();
     guarded(&stage, &["authors.images={registry.example.com/tofu/*}"]).await;
     let annotated = json!({ "metadata": { "annotations": { "a": "b" } } });
@@ -204,7 +205,7 @@ async fn without_a_policy_the_operator_refuses_all_the_same_and_makes_no_job() {
     let message = stage.says("net", "InvalidSpec").await;
     assert!(message.starts_with("spec.runner.podTemplate.spec.volumes[0]: hostPath is not allowed"), "{message}");
     assert_eq!(stage.names::<Job>().await, [""; 0]);
-    // Applied without, and then deleted with it: nothing gets a node for a destroy either.
+    // Applied without podTemplate, and then deleted with one: a destroy gets no access to the node either.
     stage.write("net", json!({ "runner": {} })).await;
     let job = stage.ready("net").await.status.unwrap().run.unwrap().job;
     stage.write("net", json!({ "runner": volumes })).await;
@@ -256,7 +257,7 @@ async fn approving_takes_a_right_of_its_own() {
         let words = annotate(&author, json!({ "spec": { "approval": level } })).await.unwrap_err().to_string();
         assert!(words.contains("spec.approval: author is not allowed to reduce"), "{words}");
     }
-    // Nor can one who is approved already be written anew.
+    // Nor can a workspace be created with an approval.
     let mut born = spec(&json!({ "approval": "Manual" }));
     born["metadata"] = approves("plan-1")["metadata"].clone();
     refused(&author, "born", born).await;
@@ -267,7 +268,7 @@ async fn approving_takes_a_right_of_its_own() {
         }
     };
     tokio::time::timeout(PATIENCE, can).await.expect("who may approve can");
-    // What another approved does not keep anyone from going on, and can be taken back.
+    // An approval by someone else does not prevent other changes, and can be removed.
     annotate(&author, json!({ "spec": { "suspend": true } })).await.unwrap();
     annotate(&author, json!({ "metadata": { "annotations": { "infra.opr8r/approve": null } } })).await.unwrap();
     annotate(&owner, json!({ "spec": { "approval": "Auto" } })).await.unwrap();

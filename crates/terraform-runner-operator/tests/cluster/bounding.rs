@@ -1,4 +1,4 @@
-//! What one workspace can make the operator read and hold: a bounded part, whoever wrote it.
+//! What one workspace can make the operator read and store is bounded, whoever wrote it.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -46,13 +46,13 @@ async fn what_was_reported_is_read_again_only_when_it_or_its_secret_changes() {
         status.outputs_written.as_ref().map(|written| written.secret.clone()) == version
     };
     stage.until("net", "written", written).await;
-    let looks = |text: &str| results::count(text, "opcore_reconciles_total", |line| line.contains("\"ok\""));
-    let looked = async |before: usize| running.until("a look", |text| looks(text) > before).await;
+    let reconciles = |text: &str| results::count(text, "opcore_reconciles_total", |line| line.contains("\"ok\""));
+    let another = async |before: usize| running.until("a reconcile", |text| reconciles(text) > before).await;
     proxy.take();
-    for look in ["one", "two", "three"] {
-        let before = looks(&running.metrics.text());
-        stage.annotate("net", "opcore.dev/requestedAt", look).await;
-        looked(before).await;
+    for value in ["one", "two", "three"] {
+        let before = reconciles(&running.metrics.text());
+        stage.annotate("net", "opcore.dev/requestedAt", value).await;
+        another(before).await;
     }
     let asked = || proxy.take().into_iter().filter(|passed| passed.path.ends_with(&report)).count();
     assert_eq!(asked(), 0, "nothing has changed");

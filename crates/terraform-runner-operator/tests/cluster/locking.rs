@@ -1,4 +1,4 @@
-//! The lock: one pod at a time, whatever happens to it.
+//! The lock: one pod at a time, whatever happens to the pod.
 
 use std::sync::Mutex;
 
@@ -43,11 +43,11 @@ async fn a_store_that_restarts_goes_on_with_the_lock_of_its_pod() {
     })
     .await;
     assert_eq!(second.stopped().await.0, Some(0));
-    let holder = lock::look(&workspace.store()).await.unwrap().unwrap();
+    let holder = lock::read(&workspace.store()).await.unwrap().unwrap();
     assert_eq!((holder.pod.as_str(), holder.id()), ("pod-1", Some("one")), "Terraform has not given it back");
     let _third = pod.serve().await;
     assert_eq!(workspace.unlock("one").await, 200);
-    assert_eq!(lock::look(&workspace.store()).await.unwrap(), None);
+    assert_eq!(lock::read(&workspace.store()).await.unwrap(), None);
 }
 
 #[tokio::test]

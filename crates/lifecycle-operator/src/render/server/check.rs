@@ -66,7 +66,7 @@ pub fn warnings(server: &SpireServer) -> Vec<String> {
 pub fn prerequisites(server: &SpireServer, settings: &Settings, platform: Platform) -> Vec<String> {
     let kinds = (!platform.spiffe_ids).then(|| {
         "The kind ClusterSPIFFEID of spire.spiffe.io is not there, so that no workload gets an identity: install the \
-         CustomResourceDefinitions of spire-controller-manager."
+         chart spire-crds of https://spiffe.github.io/helm-charts-hardened."
             .to_owned()
     });
     let issuer = server.spec.upstream_authority.as_ref().and_then(|authority| authority.cert_manager.as_ref());

@@ -420,7 +420,7 @@ fn the_hash_of_inputs_is_keyed_and_what_was_applied_without_a_key_is_still_the_s
         keyed_inputs(&spec, &Sources::new(), &key).unwrap()
     };
     let (one, other, plain) = (with("1".repeat(64).as_str(), &[]), with("2".repeat(64).as_str(), &[]), with("", &[]));
-    assert!(one.hash != other.hash && one.hash != plain.hash, "nobody can tell by the hash what the value is");
+    assert!(one.hash != other.hash && one.hash != plain.hash, "the hash does not reveal the value");
     // Hashes from before keys were introduced stay valid; once there is a key, it remains in use.
     assert_eq!(with(&"1".repeat(64), &[&plain.hash]), plain);
     assert_eq!(with(&"1".repeat(64), &[&plain.hash, &one.hash]), one);

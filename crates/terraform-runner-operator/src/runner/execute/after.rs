@@ -10,7 +10,7 @@ use crate::run::names::Names;
 use crate::run::report::{NAMED_RESOURCES, StateReport};
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::{ERRORED, Layout};
-use crate::runner::stream::told;
+use crate::runner::stream::sanitized;
 use crate::runner::wire::Trouble;
 use crate::store::state::{addresses, is_data};
 
@@ -48,7 +48,7 @@ impl Execution {
                 Left::Nothing => self.report.empty = true,
                 Left::Something(what) => self.say_left(&what),
                 Left::Unknown(why) => {
-                    self.say(Severity::Error, "It could not be determined whether resources are left", Some(&why))
+                    self.say(Severity::Error, "It could not be determined whether resources are left", Some(&why));
                 }
             }
         }
@@ -128,10 +128,10 @@ impl Execution {
     /// state.
     pub(super) fn unrecorded(&mut self, ended: &Ended) {
         let is_lost = ended.was_killed()
-            || ended.heard.failed_with("Failed to persist state")
-            || ended.heard.failed_with("Failed to save state");
+            || ended.engine_output.failed_with("Failed to persist state")
+            || ended.engine_output.failed_with("Failed to save state");
         if is_lost {
-            self.report.unrecorded.clone_from(&ended.heard.begun);
+            self.report.unrecorded.clone_from(&ended.engine_output.begun);
         }
     }
 
@@ -143,7 +143,7 @@ impl Execution {
         let state = self.store.state().await.ok().flatten().unwrap_or_default();
         let known = addresses(&state).unwrap_or_default();
         let lost = begun.into_iter().filter(|address| !known.contains(address));
-        lost.map(|address| told(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
+        lost.map(|address| sanitized(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
     }
 
     /// Asks for the version if the run did not get far enough to learn it.

@@ -28,7 +28,7 @@ use super::engine::{Cause, Ended, Engine, Listen};
 use super::layout::{self, Layout};
 use super::redact::Redactor;
 use super::settings;
-use super::stream::{EngineOutput, told};
+use super::stream::{EngineOutput, sanitized};
 use super::wire::{Filing, StoreClient, Trouble};
 use crate::api::v1alpha1::{Action, Diagnostic, Outcome, Severity};
 use crate::run::bundle::Bundle;
@@ -59,17 +59,17 @@ struct Execution {
 ///
 /// When there is no order.
 pub async fn run(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
-    let order: Order = settings::told(ORDER_VARIABLE)?;
-    let mut play = Execution::new(order, StoreClient::new(settings::address()), stop);
-    let outcome = play.outcome().await;
-    play.file(outcome).await;
+    let order: Order = settings::from_env(ORDER_VARIABLE)?;
+    let mut simulation = Execution::new(order, StoreClient::new(settings::address()), stop);
+    let outcome = simulation.outcome().await;
+    simulation.file(outcome).await;
     let is_good = !matches!(
         outcome,
         Outcome::Failed | Outcome::TimedOut | Outcome::Interrupted | Outcome::Locked | Outcome::Stale | Outcome::Lost
     );
     let spent = |(stage, spent): (&Stage, &u64)| format!("{} {spent} ms", format!("{stage:?}").to_lowercase());
-    let spent: Vec<String> = play.report.milliseconds.iter().map(spent).collect();
-    println!("── {outcome:?}: {}, all {} ms", spent.join(", "), play.started.elapsed().as_millis());
+    let spent: Vec<String> = simulation.report.milliseconds.iter().map(spent).collect();
+    println!("── {outcome:?}: {}, all {} ms", spent.join(", "), simulation.started.elapsed().as_millis());
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -174,11 +174,11 @@ impl Execution {
         let ended = engine.call(&args, until, Listen::Stream).await;
         self.took(stage, started);
         let mut ended = ended.map_err(|error| self.no_engine(engine, &error))?;
-        self.report.diagnostics.append(&mut ended.heard.diagnostics.clone());
-        if let Some(name) = ended.heard.engine.take() {
+        self.report.diagnostics.append(&mut ended.engine_output.diagnostics.clone());
+        if let Some(name) = ended.engine_output.engine.take() {
             self.report.engine = name;
         }
-        if let Some(format) = &ended.heard.foreign {
+        if let Some(format) = &ended.engine_output.foreign {
             let detail = format!(
                 "It uses version {format} of the machine-readable output format; the runner supports version 1."
             );
@@ -231,14 +231,14 @@ impl Execution {
             }
             None => {}
         }
-        if ended.heard.failed_with("Error acquiring the state lock") {
+        if ended.engine_output.failed_with("Error acquiring the state lock") {
             self.name_holder().await;
             return Outcome::Locked;
         }
-        if stage == Stage::Apply && is_stale(&ended.heard) {
+        if stage == Stage::Apply && is_stale(&ended.engine_output) {
             return Outcome::Stale;
         }
-        if !ended.heard.diagnostics.iter().any(|said| said.severity == Severity::Error) {
+        if !ended.engine_output.diagnostics.iter().any(|said| said.severity == Severity::Error) {
             let tail = ended.tail.join("\n");
             let detail = Some(tail.as_str()).filter(|tail| !tail.is_empty());
             self.say(Severity::Error, &format!("{} ended with {}", engine.program, ended.status), detail);
@@ -255,15 +255,20 @@ impl Execution {
         let detail = format!("{} holds it since {}, for {}.", text("Who"), text("Created"), text("Operation"));
         for said in &mut self.report.diagnostics {
             if said.summary.contains("Error acquiring the state lock") {
-                said.detail = Some(told(&detail, &self.redactor));
+                said.detail = Some(sanitized(&detail, &self.redactor));
             }
         }
     }
 
     /// Adds a diagnostic that Terraform does not report.
     fn say(&mut self, severity: Severity, summary: &str, detail: Option<&str>) {
-        let told = |text: &str| told(text, &self.redactor);
-        let said = Diagnostic { severity, summary: told(summary), detail: detail.map(told), ..Diagnostic::default() };
+        let sanitized = |text: &str| sanitized(text, &self.redactor);
+        let said = Diagnostic {
+            severity,
+            summary: sanitized(summary),
+            detail: detail.map(sanitized),
+            ..Diagnostic::default()
+        };
         println!("{}", super::stream::words(&said));
         self.report.diagnostics.push(said);
     }
@@ -315,13 +320,13 @@ impl Execution {
 
 /// Sends what Terraform begins to create to the store, as long as it may begin something.
 fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<String> {
-    let (tell, mut begun) = unbounded_channel::<String>();
+    let (sender, mut begun) = unbounded_channel::<String>();
     tokio::spawn(async move {
         while let Some(address) = begun.recv().await {
             let mut some: BTreeMap<String, String> = BTreeMap::new();
             let mut next = Some(address);
             while let Some(address) = next {
-                let words = told(&address, &redactor);
+                let words = sanitized(&address, &redactor);
                 some.insert(address, words);
                 next = begun.try_recv().ok();
             }
@@ -331,12 +336,12 @@ fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<
             sleep(JOURNAL_PAUSE).await;
         }
     });
-    tell
+    sender
 }
 
 /// Whether a plan was refused because it no longer fits the state.
-fn is_stale(heard: &EngineOutput) -> bool {
-    heard.failed_with("Saved plan is stale") || heard.failed_with("Inconsistent dependency lock file")
+fn is_stale(engine_output: &EngineOutput) -> bool {
+    engine_output.failed_with("Saved plan is stale") || engine_output.failed_with("Inconsistent dependency lock file")
 }
 
 /// The first diagnostics, errors first, without duplicates: plan and apply may report the same.
@@ -366,8 +371,8 @@ mod tests {
             |severity, summary: &str| Diagnostic { severity, summary: summary.to_owned(), ..Diagnostic::default() };
         let warnings = || ["old syntax", "old name"].map(|summary| said(Severity::Warning, summary));
         let all = warnings().into_iter().chain(warnings()).chain([said(Severity::Error, "no such thing")]);
-        let told: Vec<String> = each_once(all.collect()).into_iter().map(|said| said.summary).collect();
-        assert_eq!(told, ["no such thing", "old syntax", "old name"]);
+        let sanitized: Vec<String> = each_once(all.collect()).into_iter().map(|said| said.summary).collect();
+        assert_eq!(sanitized, ["no such thing", "old syntax", "old name"]);
         let many = (0..100).map(|number| said(Severity::Error, &number.to_string())).collect();
         assert_eq!(each_once(many).len(), NAMED_DIAGNOSTICS);
     }

@@ -46,17 +46,17 @@ impl Execution {
             Action::Check => return self.check(engine).await,
             _ if self.order.plan.is_some() => self.fetch(layout).await?,
             _ => {
-                let (changes, heard) = self.plan(layout, engine, is_managed).await?;
+                let (changes, engine_output) = self.plan(layout, engine, is_managed).await?;
                 if self.order.action != Action::Destroy {
-                    self.check_variables(bundle, layout, engine, &heard).await?;
+                    self.check_variables(bundle, layout, engine, &engine_output).await?;
                     self.keep_versions(bundle, layout, versions.as_deref()).await?;
                 }
                 if !changes {
-                    return self.unchanged(&heard, layout, engine, is_managed).await;
+                    return self.unchanged(&engine_output, layout, engine, is_managed).await;
                 }
                 let waits = match self.order.action {
                     Action::Plan => true,
-                    Action::Apply => match self.approval_reason(&heard) {
+                    Action::Apply => match self.approval_reason(&engine_output) {
                         Some(ApprovalReason::ReplacesTainted) => true,
                         reason => self.order.stop_if_destroys && reason.is_some(),
                     },
@@ -189,16 +189,16 @@ impl Execution {
     async fn check(&mut self, engine: &Engine) -> Result<Outcome, Outcome> {
         let words = args(["plan", "-input=false", "-json", "-detailed-exitcode", "-lock=false"]);
         let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
-        self.report.drift = drift(&ended.heard);
-        self.tell_not_drifted(&ended.heard);
+        self.report.drift = drift(&ended.engine_output);
+        self.report_not_drifted(&ended.engine_output);
         self.report.stage = Stage::Done;
         Ok(Outcome::Checked)
     }
 
     /// Reports what the plan would change although its inputs are the applied ones and reality matches the state.
-    fn tell_not_drifted(&mut self, heard: &EngineOutput) {
-        let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
-        let others = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
+    fn report_not_drifted(&mut self, engine_output: &EngineOutput) {
+        let drifted: BTreeSet<&str> = engine_output.drifted.iter().map(|change| change.address.as_str()).collect();
+        let others = engine_output.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
         let others: Vec<String> = others.map(|change| format!("{} ({})", change.address, change.action)).collect();
         if !others.is_empty() {
             let detail = format!(
@@ -232,11 +232,11 @@ impl Execution {
         option.push(&layout.plan);
         words.push(option);
         let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
-        let heard = ended.heard.clone();
-        self.report.drift = drift(&heard);
+        let engine_output = ended.engine_output.clone();
+        self.report.drift = drift(&engine_output);
         let file =
             std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
-        let counts = heard.counts.unwrap_or_default();
+        let counts = engine_output.counts.unwrap_or_default();
         self.report.plan = Some(PlanReport {
             id: digest::of_bytes(&file).chars().take(PLAN_ID).collect(),
             serial,
@@ -244,21 +244,21 @@ impl Execution {
             change: counts.change,
             destroy: counts.remove,
             import: counts.import,
-            moved: heard.moved,
-            forget: heard.forgets(),
-            approval_reason: self.approval_reason(&heard),
-            resources: first(&heard.planned),
+            moved: engine_output.moved,
+            forget: engine_output.forgets(),
+            approval_reason: self.approval_reason(&engine_output),
+            resources: first(&engine_output.planned),
         });
-        Ok((ended.code() == Some(CHANGES), heard))
+        Ok((ended.code() == Some(CHANGES), engine_output))
     }
 
     /// Why a person should look at a plan.
-    fn approval_reason(&self, heard: &EngineOutput) -> Option<ApprovalReason> {
-        if self.order.stop_if_tainted && !heard.tainted.is_empty() {
+    fn approval_reason(&self, engine_output: &EngineOutput) -> Option<ApprovalReason> {
+        if self.order.stop_if_tainted && !engine_output.tainted.is_empty() {
             return Some(ApprovalReason::ReplacesTainted);
         }
-        let destroys = heard.destroys().then_some(ApprovalReason::Destroys);
-        destroys.or_else(|| (heard.forgets() > 0).then_some(ApprovalReason::Forgets))
+        let destroys = engine_output.destroys().then_some(ApprovalReason::Destroys);
+        destroys.or_else(|| (engine_output.forgets() > 0).then_some(ApprovalReason::Forgets))
     }
 
     /// There is nothing to change. But the state may contain resources that are gone or have changed. The plan has seen
@@ -266,7 +266,7 @@ impl Execution {
     /// same difference again, and resources that are already gone would seem to be left after each destroy.
     async fn unchanged(
         &mut self,
-        heard: &EngineOutput,
+        engine_output: &EngineOutput,
         layout: &Layout,
         engine: &Engine,
         is_managed: bool,
@@ -279,7 +279,7 @@ impl Execution {
             self.report.stage = Stage::Done;
             return Ok(Outcome::Destroyed);
         }
-        if !heard.drifted.is_empty() {
+        if !engine_output.drifted.is_empty() {
             self.apply(layout, engine).await?;
         }
         self.read_outputs(engine).await?;
@@ -372,9 +372,9 @@ impl Execution {
 }
 
 /// The differences from the state.
-fn drift(heard: &EngineOutput) -> DriftReport {
-    let count = i64::try_from(heard.drifted.len()).unwrap_or(i64::MAX);
-    DriftReport { count, resources: first(&heard.drifted) }
+fn drift(engine_output: &EngineOutput) -> DriftReport {
+    let count = i64::try_from(engine_output.drifted.len()).unwrap_or(i64::MAX);
+    DriftReport { count, resources: first(&engine_output.drifted) }
 }
 
 fn first(changes: &[ChangedResource]) -> Vec<ChangedResource> {

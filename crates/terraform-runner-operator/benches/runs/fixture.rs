@@ -1,4 +1,4 @@
-//! Many workspaces on a control plane without a node, where hands do what the pods would, and everything is watched.
+//! Many workspaces on a control plane without a node, where runs are simulated and everything is watched.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,36 +19,36 @@ use terraform_runner_operator::api::v1alpha1::{TerraformWorkspace, WORKSPACE_LAB
 use terraform_runner_operator::render::PART_LABEL;
 use tokio::task::JoinHandle;
 
-use crate::hands;
+use crate::simulated_runs;
 
 const PATIENCE: Duration = Duration::from_mins(15);
 
-/// A namespace full of workspaces.
-pub struct Scene {
+/// A namespace with many workspaces.
+pub struct Fixture {
     client: Client,
     namespace: String,
     record: Arc<Mutex<Record>>,
     watching: Vec<JoinHandle<()>>,
 }
 
-/// What was seen of Jobs.
+/// What was observed of Jobs.
 #[derive(Default)]
 pub struct Record {
-    /// For whom they were made, in the order of their making.
+    /// The workspaces for which they were created, in the order of creation.
     pub order: Vec<String>,
-    /// The most that were at work at once: made, and without a report.
+    /// The largest number of concurrent runs: created, and without a report.
     pub most: usize,
     at_work: HashSet<String>,
 }
 
-impl Scene {
+impl Fixture {
     pub async fn new(sandbox: &Sandbox, prefix: &str) -> anyhow::Result<Self> {
         let (client, namespace) = (sandbox.client().await?, sandbox.namespace(prefix).await?);
         Ok(Self { client, namespace, record: Arc::default(), watching: Vec::new() })
     }
 
-    /// From now on every run takes so long.
-    pub fn play(&mut self, run: Duration) {
+    /// From now on runs are simulated, and each takes this long.
+    pub fn simulate_runs(&mut self, run: Duration) {
         self.rest();
         let (client, record) = (self.client.clone(), self.record.clone());
         self.watching.push(tokio::spawn(each_new(self.of::<Job>(), watcher::Config::default(), move |job: Job| {
@@ -64,7 +64,7 @@ impl Scene {
         })));
     }
 
-    /// The hands rest.
+    /// Stops the simulation of runs.
     pub fn rest(&mut self) {
         for task in self.watching.drain(..) {
             task.abort();
@@ -82,7 +82,7 @@ impl Scene {
         lock(&self.record)
     }
 
-    /// Creates workspaces, so many at a time.
+    /// Creates workspaces, with this concurrency.
     pub async fn create(&self, which: Range<usize>, at_once: usize) -> anyhow::Result<()> {
         let workspaces = self.of::<TerraformWorkspace>();
         let create = |number: usize| {
@@ -100,13 +100,13 @@ impl Scene {
         stream::iter(which).map(create).buffered(at_once).try_collect().await
     }
 
-    /// Waits until so many workspaces are ready.
+    /// Waits until this many workspaces are ready.
     pub async fn ready(&self, count: usize) -> anyhow::Result<()> {
         let mut ready = HashSet::new();
-        let mut seen = pin!(watcher(self.of::<TerraformWorkspace>(), watcher::Config::default()).applied_objects());
+        let mut observed = pin!(watcher(self.of::<TerraformWorkspace>(), watcher::Config::default()).applied_objects());
         let all = async {
             while ready.len() < count {
-                let Some(Ok(workspace)) = seen.next().await else { continue };
+                let Some(Ok(workspace)) = observed.next().await else { continue };
                 if workspace.status.as_ref().is_some_and(|status| status.phase == WorkspacePhase::Ready) {
                     ready.insert(workspace.name_any());
                 }
@@ -117,7 +117,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Changes an annotation of so many workspaces.
+    /// Changes an annotation of this many workspaces.
     pub async fn annotate(&self, count: usize, key: &str, value: &str) -> anyhow::Result<()> {
         let workspaces = self.of::<TerraformWorkspace>();
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
@@ -135,14 +135,14 @@ pub fn name(number: usize) -> String {
     format!("w{number:04}")
 }
 
-/// Does something with each object that is new.
+/// Does something with each new object.
 async fn each_new<K>(api: Api<K>, config: watcher::Config, mut with: impl FnMut(K))
 where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let mut known = HashSet::new();
-    let mut seen = pin!(watcher(api, config).default_backoff().applied_objects());
-    while let Some(object) = seen.next().await {
+    let mut observed = pin!(watcher(api, config).default_backoff().applied_objects());
+    while let Some(object) = observed.next().await {
         if let Ok(object) = object
             && known.insert(object.meta().uid.clone())
         {
@@ -151,16 +151,16 @@ where
     }
 }
 
-/// Is this pod, unless it has been.
+/// Simulates the run of this pod, unless that was done before.
 async fn be(pod: Pod, run: Duration, client: Client, pods: Api<Pod>, record: Arc<Mutex<Record>>) {
     let is_over = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Succeeded");
     let Some(spec) = pod.spec.as_ref().filter(|_| !is_over) else { return };
     tokio::time::sleep(run).await;
-    let told = hands::play(&client, spec).await;
-    // Before it is told: once it is, another may begin.
+    let reported = simulated_runs::run(&client, spec).await;
+    // Before the report: after it, another run may start.
     lock(&record).at_work.remove(&pod.labels()["job-name"]);
-    if let Some(told) = told {
-        told.file().await;
+    if let Some(reported) = reported {
+        reported.file().await;
     }
     let done = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
     let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &done).await;

@@ -1,4 +1,4 @@
-//! Hands that do what pods would, where there is no node: they write what a runner writes, by the same code, without asking
+//! Simulated runs, for tests without a node: they write what a runner writes, with the same code, without running
 //! Terraform.
 
 use std::collections::BTreeMap;
@@ -12,23 +12,23 @@ use terraform_runner_operator::run::order::{ORDER_VARIABLE, Order, STORE_VARIABL
 use terraform_runner_operator::run::report::{DriftReport, OutputValue, OutputValues, PlanReport, Report, Stage};
 use terraform_runner_operator::store::{self, Store};
 
-/// What a run has to tell in the end.
-pub struct Told {
+/// The report of a run that is about to end.
+pub struct PendingReport {
     store: Store,
     report: Report,
     outputs: Option<OutputValues>,
 }
 
-impl Told {
-    /// Tells it: with that the run is over.
+impl PendingReport {
+    /// Saves the report, which ends the run.
     pub async fn file(&self) {
         store::report::save(&self.store, &self.report, self.outputs.as_ref()).await.unwrap();
     }
 }
 
-/// Does what this pod would, as `variables.outcome` of its workspace says, up to the report. One that is to be silent has
-/// none.
-pub async fn play(client: &Client, pod: &PodSpec) -> Option<Told> {
+/// Does what this pod would do up to the report, as `variables.outcome` of its workspace says. A run with the outcome
+/// `Silence` has no report.
+pub async fn run(client: &Client, pod: &PodSpec) -> Option<PendingReport> {
     let containers = pod.init_containers.iter().flatten().chain(&pod.containers);
     let env: BTreeMap<String, String> = containers
         .flat_map(|container| container.env.iter().flatten())
@@ -51,8 +51,8 @@ pub async fn play(client: &Client, pod: &PodSpec) -> Option<Told> {
         (Action::Check, _) => Outcome::Checked,
         (Action::Destroy, _) => Outcome::Destroyed,
     };
-    let seen = store::state::see(&store).await.unwrap();
-    let serial = seen.index.current().map_or(0, |version| version.facts.serial);
+    let observed = store::state::read_index(&store).await.unwrap();
+    let serial = observed.index.current().map_or(0, |version| version.facts.serial);
     if matches!(outcome, Outcome::Applied | Outcome::Destroyed) {
         let resources = usize::from(outcome == Outcome::Applied) * 2;
         let state = state(serial + 1, "l", resources).to_string();
@@ -77,13 +77,13 @@ pub async fn play(client: &Client, pod: &PodSpec) -> Option<Told> {
         empty: outcome == Outcome::Destroyed,
         unrecorded: Vec::new(),
         milliseconds: BTreeMap::new(),
-        engine: "hands".to_owned(),
+        engine: "simulated".to_owned(),
     };
     let output = |value: Value, sensitive| OutputValue { value, sensitive };
     let size = bundle.variables.get("size").cloned().unwrap_or(json!(1));
     let outputs =
         BTreeMap::from([("size".to_owned(), output(size, false)), ("key".to_owned(), output(json!("hunter2"), true))]);
-    Some(Told { store, report, outputs: matches!(outcome, Outcome::Applied).then_some(outputs) })
+    Some(PendingReport { store, report, outputs: matches!(outcome, Outcome::Applied).then_some(outputs) })
 }
 
 /// A state with this many resources.
