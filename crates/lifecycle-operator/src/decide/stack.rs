@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, TypeMeta};
 use opcore::act::Comparison;
@@ -43,8 +44,8 @@ type Parent = ZeroTrustWorkloadIdentityManager;
 /// Decides for a parent that is not being deleted.
 pub fn keep(parent: &Parent, observed: &Observed, decider: &Decider, now: Timestamp) -> Decision<Parent> {
     let mut decision: Decision<Parent> = Decision::say(parent.status.clone().unwrap_or_default());
-    let operands: Vec<(OperandKind, &OperandConfig)> =
-        observed.peers.iter().map(|peer| (peer.kind, &peer.config)).collect();
+    let offered: Vec<_> = observed.peers.iter().map(|peer| (peer.kind, peer.offered())).collect();
+    let operands: Vec<(OperandKind, &OperandConfig)> = offered.iter().map(|(kind, config)| (*kind, config)).collect();
     decision.status.operands = observed.peers.iter().map(summarized).collect();
     // The parent as it was read last, with the fields that each manager manages.
     let read = observed.parent.as_ref().unwrap_or(parent);
@@ -171,7 +172,9 @@ fn inherited(parent: &Parent, kind: OperandKind, own: &BTreeSet<Field>) -> BTree
 
 /// What the parent manages of an operand: that it is its parent, and the fields that are inherited.
 fn managed(parent: &Parent, inherited: &BTreeMap<Field, String>) -> Value {
+    // As the garbage collector knows it: a deletion in the foreground waits for the operands.
     let reference = owner_reference(parent, None).ok();
+    let reference = reference.map(|reference| OwnerReference { block_owner_deletion: Some(true), ..reference });
     let names: Vec<_> = inherited.keys().map(|field| field.as_str()).collect();
     let spec: Map<String, Value> =
         inherited.iter().map(|(field, value)| (field.as_str().to_owned(), value.clone().into())).collect();

@@ -100,6 +100,19 @@ fn report_of(pod: &Pod) -> Option<Report> {
     }))
 }
 
+/// What a claim waits for. The scheduler does not tell the storage class.
+pub(super) fn unbound(claim: &PersistentVolumeClaim) -> Option<String> {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class = class.map_or_else(|| "the default storage class".to_owned(), |class| format!("storage class {class}"));
+    (phase == Some("Pending")).then(|| {
+        format!(
+            "PersistentVolumeClaim {} is not bound to a volume: is there {class}, and does it make volumes?",
+            claim.name_any()
+        )
+    })
+}
+
 /// The backup that a report is about.
 pub fn backup_of(report: &Report, asked: &str) -> Backup {
     Backup {
