@@ -223,7 +223,7 @@ async fn a_state_is_adopted_the_moment_its_workspace_is_gone() {
 
     stage.write("twin", json!({ "backend": adopt })).await;
     let message = stage.says("twin", "InputNotFound").await;
-    assert!(message.contains("TerraformWorkspace heir names"), "{message}");
+    assert!(message.contains("TerraformWorkspace heir also refers to"), "{message}");
     stage.write("heir", json!({ "backend": { "managed": {} } })).await;
     stage.ready("twin").await;
     running.stop().await;
