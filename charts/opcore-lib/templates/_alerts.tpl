@@ -22,7 +22,7 @@ read it. It is no template: the braces in it are Prometheus' own.
 {{- end }}
 {{- range $rule.excludeRules }}
 {{- if not (has . $known) }}
-{{- fail (printf "metrics.prometheusRule.excludeRules names %s, which this chart does not have: choose among %s." . (join ", " $known)) }}
+{{- fail (printf "metrics.prometheusRule.excludeRules names %s, which this chart does not have; choose from %s." . (join ", " $known)) }}
 {{- end }}
 {{- end }}
 {{- if $kept }}

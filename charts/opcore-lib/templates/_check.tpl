@@ -2,7 +2,7 @@
 {{- define "opcore-lib.check" -}}
 {{- $values := .root.Values }}
 {{- $own := .own | default dict }}
-{{- with $own.Error }}{{ fail (printf "own of this chart cannot be read: %s" .) }}{{ end }}
+{{- with $own.Error }}{{ fail (printf "own of this chart cannot be parsed: %s" .) }}{{ end }}
 {{- include "opcore-lib.keys" (dict "content" $own "known" (list "args" "env" "ports" "volumes" "volumeMounts" "egress") "where" "own") }}
 {{- if and (gt (int $values.replicaCount) 1) (not $values.leaderElection.enabled) }}
 {{- fail (printf "replicaCount is %d and leaderElection.enabled is false: several operators would do the same work at once. Remove leaderElection.enabled=false, or set replicaCount to 1." (int $values.replicaCount)) }}

@@ -9,7 +9,7 @@ objects of their kinds.
 {{- range $path, $_ := .root.Files.Glob "files/crds/*" }}
 {{- $crd := include "opcore-lib.file" (dict "root" $.root "path" $path) | fromYaml }}
 {{- if ne $crd.kind "CustomResourceDefinition" }}
-{{- fail (printf "%s of this chart holds no CustomResourceDefinition, but the kind %q." $path $crd.kind) }}
+{{- fail (printf "%s of this chart contains no CustomResourceDefinition, but the kind %q." $path $crd.kind) }}
 {{- end }}
 ---
 apiVersion: {{ $crd.apiVersion }}

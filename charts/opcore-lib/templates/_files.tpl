@@ -6,7 +6,7 @@ its error as if it were content. Beside `root`: `path`, and `template: true` for
 {{- $text := .root.Files.Get .path }}
 {{- if .template }}{{ $text = tpl $text .root }}{{ end }}
 {{- $content := fromYaml $text }}
-{{- with $content.Error }}{{ fail (printf "%s of this chart cannot be read: %s" $.path .) }}{{ end }}
+{{- with $content.Error }}{{ fail (printf "%s of this chart cannot be parsed: %s" $.path .) }}{{ end }}
 {{- toYaml $content }}
 {{- end }}
 
@@ -14,7 +14,7 @@ its error as if it were content. Beside `root`: `path`, and `template: true` for
 {{- define "opcore-lib.keys" -}}
 {{- range $key, $_ := .content }}
 {{- if not (has $key $.known) }}
-{{- fail (printf "%s of this chart has %q, which means nothing there: it may have %s." $.where $key (join ", " $.known)) }}
+{{- fail (printf "%s of this chart has the unknown key %q; allowed keys: %s." $.where $key (join ", " $.known)) }}
 {{- end }}
 {{- end }}
 {{- end }}

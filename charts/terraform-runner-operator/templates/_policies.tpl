@@ -1,6 +1,6 @@
 {{/*
-What the API server itself refuses, so that nothing depends on the operator's seeing it first: what authors of workspaces may
-not ask for, and approvals by those who have no right to approve. Beside them the role that gives that right.
+Policies that the API server enforces itself, before the operator sees a request: restrictions for the authors of workspaces,
+and approvals by users without the right to approve. Also the role that grants that right.
 */}}
 {{- define "terraform-runner-operator.policies" -}}
 {{- $name := printf "%s.%s" (include "opcore-lib.fullname" .) .root.Release.Namespace }}
@@ -8,7 +8,7 @@ not ask for, and approvals by those who have no right to approve. Beside them th
 {{- $labels := dict }}
 {{- if .root.Values.rbac.aggregate }}{{ $_ := set $labels "rbac.authorization.k8s.io/aggregate-to-admin" "true" }}{{ end }}
 ---
-# To approve plans, and to write a workspace less strict about them. Bind it where people may do so.
+# Allows to approve plans, and to reduce spec.approval of a workspace. Bind it in the namespaces where people may do this.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
@@ -26,7 +26,7 @@ rules:
 {{- end }}
 {{- end }}
 
-{{/* A policy and its binding, where the operator watches. Beside `root`: name, spec. */}}
+{{/* A policy and its binding for the namespaces that the operator watches. Parameters: root, name, spec. */}}
 {{- define "terraform-runner-operator.policy" }}
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -61,7 +61,7 @@ spec:
   {{- end }}
 {{- end }}
 
-{{/* Whether a value, as CEL, is among those that are allowed: as they are, or with a * at the end. */}}
+{{/* A CEL expression: whether a value is allowed. An allowed value that ends with * matches every value with this prefix. */}}
 {{- define "terraform-runner-operator.among" -}}
 {{- $value := .value }}
 {{- $checks := list }}
@@ -75,17 +75,17 @@ spec:
 {{- $checks | join " || " | default "false" }}
 {{- end }}
 
-{{/* A rule: a field that may be missing, where it is, and what is allowed. */}}
+{{/* A rule for an optional field. Parameters: at, field, allowed, key. */}}
 {{- define "terraform-runner-operator.rule" }}
 - expression: {{ printf "!%s.hasValue() || %s.all(value, %s)" .at (printf "[%s.value()]" .at) (include "terraform-runner-operator.among" (dict "value" "value" "allowed" .allowed)) | toJson }}
-  messageExpression: {{ printf "'%s: ' + %s.orValue('') + ' is not allowed: remove it, or have an administrator add it to %s, or set authors.trusted to true, in the values of the chart'" .field .at .key | toJson }}
+  messageExpression: {{ printf "'%s: ' + %s.orValue('') + ' is not allowed; remove it, or have an administrator add it to %s, or set authors.trusted to true, in the values of the chart'" .field .at .key | toJson }}
   reason: Forbidden
 {{- end }}
 
 {{- define "terraform-runner-operator.authors" -}}
 {{- $authors := .root.Values.authors -}}
 matchConditions:
-  # What was there before stays: only who writes a spec answers for it.
+  # Existing specs remain valid: only a request that changes the spec is checked.
   - name: spec-is-written
     expression: "request.operation == 'CREATE' || object.spec != oldObject.spec"
 variables:
@@ -105,16 +105,27 @@ validations:
   {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?priorityClassName" "field" "spec.runner.podTemplate.spec.priorityClassName" "allowed" $authors.priorityClasses "key" "authors.priorityClasses") | trim | nindent 2 }}
   {{- include "terraform-runner-operator.rule" (dict "at" "variables.pod.?runtimeClassName" "field" "spec.runner.podTemplate.spec.runtimeClassName" "allowed" $authors.runtimeClasses "key" "authors.runtimeClasses") | trim | nindent 2 }}
   - expression: {{ printf "variables.pod.?volumes.orValue([]).all(volume, volume.all(type, type == 'name' || %s))" (include "terraform-runner-operator.among" (dict "value" "type" "allowed" $authors.volumeTypes)) | toJson }}
-    message: "spec.runner.podTemplate.spec.volumes: the type of a volume is not allowed (allowed are {{ join ", " $authors.volumeTypes | default "none" }}): use another one, or have an administrator add it to authors.volumeTypes, or set authors.trusted to true, in the values of the chart"
+    message: "spec.runner.podTemplate.spec.volumes: the type of a volume is not allowed (allowed: {{ join ", " $authors.volumeTypes | default "none" }}); use another one, or have an administrator add it to authors.volumeTypes, or set authors.trusted to true, in the values of the chart"
     reason: Forbidden
   {{- if eq $authors.modules "Builtin" }}
   - expression: "has(object.spec.module.builtin)"
-    message: "spec.module: only modules that the operator brings along (spec.module.builtin) are allowed: use one of these, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
+    message: "spec.module: only modules that are part of the operator (spec.module.builtin) are allowed; use one of them, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
+    reason: Forbidden
+  # What does as much as a module: the operator refuses the same.
+  - expression: "variables.env.all(env, !env.name.matches('^(HOME|TERRAFORM_CONFIG|TF_ENCRYPTION|TF_PLUGIN_CACHE_.*|TF_REATTACH_PROVIDERS)$'))"
+    message: "spec.env: because of one of these Terraform may run other programs, which is allowed to those who may use modules of their own (HOME, TERRAFORM_CONFIG, TF_ENCRYPTION, TF_PLUGIN_CACHE_…, TF_REATTACH_PROVIDERS): remove it, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
+    reason: Forbidden
+  - expression: >-
+      variables.pod.?volumeMounts.orValue([]).all(mount, !has(mount.mountPath) || (
+      mount.mountPath.startsWith('/') && !mount.mountPath.matches('(^|/)[.][.]?(/|$)')
+      && !mount.mountPath.matches('^/+((bin|boot|dev|etc|home|lib[^/]*|opt|proc|root|run|sbin|sys|tf-runner|tmp|usr)(/|$)|$)')
+      && !mount.mountPath.matches('^/+var(/+run(/+(inputs|previous|tools|work)(/.*)?)?)?/*$')))
+    message: "spec.runner.podTemplate.spec.volumeMounts: where one of these is mounted a program may be, so that a volume could replace it, which is allowed to those who may use modules of their own: choose another mountPath, such as one below /srv, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
     reason: Forbidden
   {{- end }}
   {{- if eq $authors.secrets "Readable" }}
   - expression: "!variables.secrets || authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()"
-    messageExpression: "'spec: it names Secrets, and ' + request.userInfo.username + ' may not read those of namespace ' + request.namespace + ': ask for a role that allows to get secrets there, or have an administrator set authors.secrets to Any, or authors.trusted to true, in the values of the chart'"
+    messageExpression: "'spec: it refers to Secrets, but ' + request.userInfo.username + ' is not allowed to get secrets in namespace ' + request.namespace + '; request a role that allows it, or have an administrator set authors.secrets to Any, or authors.trusted to true, in the values of the chart'"
     reason: Forbidden
   {{- end }}
 {{- end }}
@@ -127,7 +138,7 @@ variables:
     expression: "object.metadata.?annotations[?'infra.opr8r/approve'].orValue('')"
   - name: approved
     expression: "oldObject == null ? '' : oldObject.metadata.?annotations[?'infra.opr8r/approve'].orValue('')"
-  # The less is asked, the higher.
+  # A higher level means less approval.
   - name: levels
     expression: "{'Manual': 0, 'AutoUnlessDestroy': 1, 'Auto': 2}"
   - name: level
@@ -136,9 +147,9 @@ variables:
     expression: "oldObject == null ? 2 : variables.levels[?oldObject.spec.?approval.orValue('Auto')].orValue(2)"
 validations:
   - expression: "variables.approves == '' || variables.approves == variables.approved || variables.right.allowed()"
-    messageExpression: "request.userInfo.username + ' may not approve plans of TerraformWorkspace ' + object.metadata.name + ', which takes the verb approve on terraformworkspaces of infra.opr8r in namespace ' + request.namespace"
+    messageExpression: "request.userInfo.username + ' is not allowed to approve plans of TerraformWorkspace ' + object.metadata.name + '; this requires the verb approve on terraformworkspaces.infra.opr8r in namespace ' + request.namespace"
     reason: Forbidden
   - expression: "variables.level <= variables.before || variables.right.allowed()"
-    messageExpression: "'spec.approval: ' + request.userInfo.username + ' may not have plans of TerraformWorkspace ' + object.metadata.name + ' applied with less approval than before, which takes the verb approve on terraformworkspaces of infra.opr8r in namespace ' + request.namespace"
+    messageExpression: "'spec.approval: ' + request.userInfo.username + ' is not allowed to reduce the approval of TerraformWorkspace ' + object.metadata.name + '; this requires the verb approve on terraformworkspaces.infra.opr8r in namespace ' + request.namespace"
     reason: Forbidden
 {{- end }}

@@ -210,7 +210,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
 
     /// What the server answered when it was asked about its agents.
     fn after_writes(&self, _: &K, status: &mut OperandStatus, done: &Done<'_>, _: Timestamp) {
-        let answers = done.attempts.iter().filter_map(|attempt| match (&attempt.write, &attempt.outcome) {
+        let mut answers = done.attempts.iter().filter_map(|attempt| match (&attempt.write, &attempt.outcome) {
             (Write::Exec(exec), Outcome::Ran { stdout, exit: 0, .. })
                 if exec.command.iter().any(|word| word == "list") =>
             {
@@ -218,7 +218,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
             }
             _ => None,
         });
-        if let Some(Ok(agents)) = answers.last().map(|answer| teardown::agents_in(answer)) {
+        if let Some(Ok(agents)) = answers.next_back().map(|answer| teardown::agents_in(answer)) {
             status.attested_agents = Some(agents);
         }
     }

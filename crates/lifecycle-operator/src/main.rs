@@ -104,3 +104,46 @@ fn main() -> std::process::ExitCode {
         .map(|_| ())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        flags: StackFlags,
+    }
+
+    #[test]
+    fn without_a_chart_the_operands_are_those_of_the_chart() {
+        let text = include_str!("../../../charts/lifecycle-operator/own/values.yaml");
+        let values: Value = serde_yaml::from_str(text).unwrap();
+        let Settings { namespace, images, class_name, pull_policy, .. } =
+            Program::try_parse_from(["lifecycle-operator"]).unwrap().flags.settings();
+        let operands = &values["operands"];
+        assert_eq!(operands["namespace"]["name"], namespace);
+        assert_eq!(operands["pullPolicy"], pull_policy);
+        assert_eq!(values["className"], class_name);
+        let image = |name: &str| {
+            let image = &operands["images"][name];
+            let tag = image["tag"].as_str().unwrap();
+            let tag = if tag.is_empty() { env!("CARGO_PKG_VERSION") } else { tag };
+            format!("{}:{tag}", image["repository"].as_str().unwrap())
+        };
+        for (name, default) in [
+            ("spireServer", images.server),
+            ("spireAgent", images.agent),
+            ("oidcDiscoveryProvider", images.oidc),
+            ("spireControllerManager", images.controller_manager),
+            ("spiffeCsiDriver", images.csi_driver),
+            ("csiNodeDriverRegistrar", images.csi_registrar),
+            ("spireVolume", images.volume),
+        ] {
+            assert_eq!(image(name), default);
+        }
+    }
+}

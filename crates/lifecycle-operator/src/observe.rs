@@ -337,19 +337,11 @@ impl Eyes {
             .collect();
         let driver = observed.peer(OperandKind::SpiffeCSIDriver).and_then(|peer| peer.spec["pluginName"].as_str());
         let is_ours = |name: &str| names.contains(name) || driver == Some(name);
-        let uses = |pod: &Pod| {
-            let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-            volumes.filter_map(|volume| volume.csi.as_ref()).any(|csi| is_ours(&csi.driver))
-        };
-        let over = |pod: &Pod| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            matches!(phase, Some("Succeeded" | "Failed"))
-        };
         let mut consumers = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
         loop {
             let pods = context.reader().all::<Pod>().list(&page).await?;
-            let users = pods.iter().filter(|pod| uses(pod) && !over(pod));
+            let users = pods.iter().filter(|pod| uses_driver(pod, is_ours));
             consumers.extend(
                 users.map(|pod| Consumer { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any() }),
             );
@@ -388,6 +380,14 @@ impl Eyes {
             spiffe_ids: is_served(&spiffe_id),
         }
     }
+}
+
+/// Whether a pod that is not over has a volume of a driver that is ours.
+pub fn uses_driver(pod: &Pod, is_ours: impl Fn(&str) -> bool) -> bool {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_over = matches!(phase, Some("Succeeded" | "Failed"));
+    !is_over && volumes.filter_map(|volume| volume.csi.as_ref()).any(|csi| is_ours(&csi.driver))
 }
 
 /// All operands that exist.

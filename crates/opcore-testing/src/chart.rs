@@ -1,4 +1,4 @@
-//! The rights that a chart grants: an operator in a test has these, and no others.
+//! The rights that a chart grants: an operator in a test has exactly these.
 
 use std::path::Path;
 
@@ -7,18 +7,19 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
 use serde::Deserialize;
 
-/// Grants what a chart grants when it is installed in this namespace with these values. Answers the objects that do.
+/// Creates the roles and bindings of a chart, as installed in this namespace with these values. Returns the created
+/// objects.
 pub async fn grant(client: &Client, chart: &str, home: &str, values: &[&str]) -> Vec<DynamicObject> {
     create(client, chart, home, values, |kind| kind.contains("Role")).await
 }
 
-/// Has the API server enforce what a chart has it enforce when it is installed in this namespace with these values. It takes
-/// a moment to know it.
+/// Creates the admission policies of a chart, as installed in this namespace with these values. The API server takes a
+/// moment to enforce them.
 pub async fn enforce(client: &Client, chart: &str, home: &str, values: &[&str]) -> Vec<DynamicObject> {
     create(client, chart, home, values, |kind| kind.contains("AdmissionPolicy")).await
 }
 
-/// Creates the objects of these kinds that a chart has.
+/// Creates the objects of these kinds in a chart.
 async fn create(
     client: &Client,
     chart: &str,
@@ -45,7 +46,7 @@ async fn create(
             continue;
         }
         let mut resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
-        // What is guessed of a name that ends like this is wrong.
+        // The plural that kube guesses for names with this ending is wrong.
         resource.plural = resource.plural.replace("policys", "policies");
         let api: Api<DynamicObject> = match object.namespace() {
             Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
@@ -57,12 +58,12 @@ async fn create(
     created
 }
 
-/// The account that a chart makes in this namespace, as the API server calls it.
+/// The ServiceAccount that a chart creates in this namespace, as the API server names the user.
 pub fn account(chart: &str, home: &str) -> String {
     format!("system:serviceaccount:{home}:{chart}")
 }
 
-/// The same way to the API server, as that account.
+/// A configuration that impersonates this account.
 pub fn as_account(config: &Config, chart: &str, home: &str) -> Config {
     let mut config = config.clone();
     config.auth_info.impersonate = Some(account(chart, home));
@@ -70,7 +71,7 @@ pub fn as_account(config: &Config, chart: &str, home: &str) -> Config {
     config
 }
 
-/// The same way to the API server, as this person.
+/// A configuration that impersonates this user.
 pub fn as_person(config: &Config, name: &str) -> Config {
     let mut config = config.clone();
     config.auth_info.impersonate = Some(name.to_owned());

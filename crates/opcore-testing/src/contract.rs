@@ -1,4 +1,4 @@
-//! The kind of ownership contracts, for tests of operators that follow them.
+//! The kind of ownership contracts, for tests of operators that watch them.
 
 use kube::Client;
 use serde_json::json;

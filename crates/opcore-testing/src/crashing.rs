@@ -8,15 +8,15 @@ use kube::{Client, Config};
 use crate::proxy::{Fate, Passed, Proxy};
 use crate::running::Running;
 
-/// Where the crash hits the write that it is aimed at.
+/// The ways in which a crash can affect the write that it hits.
 pub const CUTS: [Fate; 2] = [Fate::LoseRequest, Fate::LoseAnswer];
 
 fn counts(passed: &Passed) -> bool {
     passed.writes() && !passed.path.contains("/events")
 }
 
-/// Runs the operator that `run` starts until its n-th write, which is cut, and crashes it. Answers whether there was an
-/// n-th write.
+/// Runs the operator that `run` starts until its n-th write, cuts that write off, and crashes the operator. Returns
+/// whether there was an n-th write.
 pub async fn crash_at(
     client: &Client,
     n: usize,
@@ -25,8 +25,8 @@ pub async fn crash_at(
     done: impl Future<Output = ()>,
 ) -> bool {
     let proxy = Proxy::start(client.clone()).await.unwrap();
-    let seen = Arc::new(AtomicUsize::new(0));
-    let count = seen.clone();
+    let observed = Arc::new(AtomicUsize::new(0));
+    let count = observed.clone();
     proxy.rule(move |passed| {
         if !counts(passed) {
             return Fate::Pass;
@@ -34,7 +34,7 @@ pub async fn crash_at(
         match count.fetch_add(1, Ordering::SeqCst) + 1 {
             now if now < n => Fate::Pass,
             now if now == n => cut,
-            // The process is as good as dead: nothing more gets out.
+            // The process counts as dead: no further request gets out.
             _ => Fate::LoseRequest,
         }
     });
@@ -44,5 +44,5 @@ pub async fn crash_at(
         () = done => {}
     }
     running.crash().await;
-    seen.load(Ordering::SeqCst) >= n
+    observed.load(Ordering::SeqCst) >= n
 }

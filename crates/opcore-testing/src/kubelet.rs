@@ -1,5 +1,5 @@
-//! Hands that play kubelet for commands in containers, where there is no node: they speak the protocol that a kubelet
-//! speaks, so that the code which runs a command is the one that does so on a node.
+//! A simulated kubelet for commands in containers, for tests without a node. It speaks the protocol of a kubelet, so
+//! that the code that runs a command is the same as on a node.
 
 use futures::{SinkExt, StreamExt};
 use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
@@ -13,44 +13,44 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-/// What comes of a command that is run by hand.
+/// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// What it writes to its standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it writes to its standard error.
+    /// Its standard error.
     pub stderr: String,
     /// Its exit code.
     pub exit: i32,
 }
 
 impl Answer {
-    /// A success that writes this to its standard output.
+    /// A success with this standard output.
     pub fn says(stdout: impl Into<String>) -> Self {
         Self { stdout: stdout.into(), ..Self::default() }
     }
 
-    /// A failure with this exit code that writes this to its standard error.
+    /// A failure with this exit code and standard error.
     pub fn fails(exit: i32, stderr: impl Into<String>) -> Self {
         Self { exit, stderr: stderr.into(), ..Self::default() }
     }
 }
 
-/// What runs commands: given the pod's name, the container and the command.
-pub(crate) type Hands = Box<dyn FnMut(&str, &str, &[String]) -> Answer + Send>;
+/// Runs commands: it gets the name of the pod, the container and the command.
+pub(crate) type RunCommand = Box<dyn FnMut(&str, &str, &[String]) -> Answer + Send>;
 
 /// How the connection of a command ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     /// With the status of the command.
     Status,
-    /// It is cut after this many messages.
+    /// It is cut off after this many messages.
     Cut(usize),
-    /// Nothing arrives, and it never ends.
+    /// Nothing is sent, and the connection stays open.
     Never,
 }
 
-/// A kubelet sends no more in one message.
+/// A kubelet sends at most this much in one message.
 const CHUNK: usize = 32 * 1024;
 
 const STDOUT: u8 = 1;
@@ -65,8 +65,8 @@ pub(crate) fn pod(path: &str) -> Option<&str> {
     }
 }
 
-/// Has the hands run the command that this request is for. Returns what opens the connection, on which the answer is sent.
-pub(crate) fn run(mut request: Request<Incoming>, hands: &mut Hands, end: End) -> Response<()> {
+/// Runs the command of this request. Returns the response that opens the connection on which the result is sent.
+pub(crate) fn run(mut request: Request<Incoming>, run_command: &mut RunCommand, end: End) -> Response<()> {
     let (mut container, mut command) = (String::new(), Vec::new());
     for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
         match name.as_ref() {
@@ -75,9 +75,9 @@ pub(crate) fn run(mut request: Request<Incoming>, hands: &mut Hands, end: End) -
             _ => {}
         }
     }
-    let answer = hands(pod(request.uri().path()).unwrap(), &container, &command);
+    let answer = run_command(pod(request.uri().path()).unwrap(), &container, &command);
     let key = derive_accept_key(request.headers()[SEC_WEBSOCKET_KEY].as_bytes());
-    // The newest of those that the client offers.
+    // The newest protocol that the client offers.
     let offered = request.headers()[SEC_WEBSOCKET_PROTOCOL].to_str().unwrap();
     let protocol = offered.split(',').next().unwrap().to_owned();
     tokio::spawn(send(hyper::upgrade::on(&mut request), messages(&answer), end));
@@ -87,7 +87,7 @@ pub(crate) fn run(mut request: Request<Incoming>, hands: &mut Hands, end: End) -
 }
 
 async fn send(upgrade: OnUpgrade, messages: Vec<Message>, end: End) {
-    // The connection may have been cut before the answer, which a test wanted.
+    // The connection may be cut off before the result, if a test asks for that.
     let Ok(upgraded) = upgrade.await else { return };
     let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
     let sent = match end {
@@ -96,7 +96,7 @@ async fn send(upgrade: OnUpgrade, messages: Vec<Message>, end: End) {
         End::Never => 0,
     };
     for message in messages.into_iter().take(sent) {
-        // Whoever has heard enough hangs up.
+        // The client may close the connection early.
         if socket.send(message).await.is_err() {
             return;
         }
@@ -108,7 +108,7 @@ async fn send(upgrade: OnUpgrade, messages: Vec<Message>, end: End) {
     }
 }
 
-/// What a kubelet sends: each channel is opened by an empty message, and the status is the last one.
+/// The messages of a kubelet: each channel is opened by an empty message, and the status is the last message.
 fn messages(answer: &Answer) -> Vec<Message> {
     let mut messages: Vec<_> = [STDOUT, STDERR, STATUS].map(|channel| message(channel, &[])).into();
     for (channel, text) in [(STDOUT, &answer.stdout), (STDERR, &answer.stderr)] {

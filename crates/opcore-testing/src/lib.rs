@@ -2,15 +2,15 @@
 //!
 //! | For | read |
 //! |---|---|
-//! | an operator at work in the test's own process | [`running`] |
-//! | waiting by watch, with a deadline that fails with the object's state | [`wait`] |
-//! | an API server that loses requests and answers, and cuts watches | [`proxy`] |
-//! | a kubelet that runs commands by hand | [`kubelet`], [`proxy`] |
-//! | something that happens at the worst moment | [`meddling`] |
+//! | an operator that runs in the process of the test | [`running`] |
+//! | waiting with a watch and a deadline; a timeout prints the state of the object | [`wait`] |
+//! | an API server that loses requests and responses, and cuts off watches | [`proxy`] |
+//! | a simulated kubelet that runs commands | [`kubelet`], [`proxy`] |
+//! | a change at the worst moment | [`meddling`] |
 //! | an operator that crashes at its n-th write | [`crashing`] |
 //! | an operator with the rights that its chart grants | [`chart`] |
 //! | the kind of ownership contracts | [`contract`] |
-//! | an operator and a Prometheus that is asked what its chart asks | [`monitored`] |
+//! | an operator and a Prometheus that evaluates the queries of its chart | [`monitored`] |
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -30,5 +30,5 @@ pub mod wait;
 
 use std::time::Duration;
 
-/// How long a test waits for anything: far longer than it takes on a busy machine.
+/// How long a test waits for anything: much longer than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(1);

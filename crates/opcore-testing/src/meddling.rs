@@ -1,4 +1,4 @@
-//! Something that happens at the worst moment.
+//! A change at the worst moment.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,8 @@ use http::Request;
 use kube::Client;
 use kube::client::Body;
 
-/// A client to which something happens once: right before the first such request is sent, after all that led to it.
+/// A client that makes a change once: right before the first matching request is sent, after everything that led to the
+/// request.
 pub fn meddled(
     upstream: &Client,
     when: impl Fn(&Request<Body>) -> bool + Send + 'static,
@@ -27,7 +28,7 @@ pub fn meddled(
     Client::new(service, "default")
 }
 
-/// A request that writes.
+/// Whether a request writes.
 pub fn writes(request: &Request<Body>) -> bool {
     crate::proxy::writes(request.method().as_str(), request.uri().path())
 }

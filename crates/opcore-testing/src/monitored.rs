@@ -1,4 +1,4 @@
-//! An operator that is a process of its own, and a real Prometheus that scrapes it: are the queries of its chart answered?
+//! An operator in its own process, and a real Prometheus that scrapes it: do the queries of the chart return data?
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -13,16 +13,16 @@ use tokio::net::TcpStream;
 
 use crate::PATIENCE;
 
-/// A query of a chart, and where it stands.
+/// A query of a chart, and where it is defined.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// The dashboard and the panel, or `alerts` and the alert.
     pub place: String,
-    /// What is asked.
+    /// The PromQL expression.
     pub expression: String,
 }
 
-/// The queries of a chart's dashboards and alerts, with everything that they leave open chosen.
+/// The queries of the dashboards and alerts of a chart, with a value for every variable.
 pub fn queries(chart: &str) -> Vec<Query> {
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts").join(chart).join("files");
     let mut all = Vec::new();
@@ -51,7 +51,7 @@ pub fn queries(chart: &str) -> Vec<Query> {
     all
 }
 
-/// Both end with this.
+/// An operator and a Prometheus. Both are stopped when this is dropped.
 pub struct Monitored {
     processes: Vec<Child>,
     prometheus: u16,
@@ -68,7 +68,7 @@ impl Drop for Monitored {
 }
 
 impl Monitored {
-    /// Starts an operator with these flags, and the Prometheus of this machine's packages, which looks at it each second.
+    /// Starts an operator with these flags, and a Prometheus that scrapes it every second.
     pub fn start(program: &str, kubeconfig: &Path, flags: &[&str]) -> Self {
         let [own, prometheus] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
         let mut operator = Command::new(program);
@@ -88,7 +88,7 @@ impl Monitored {
         Self { processes: vec![start(operator), start(server)], prometheus, _folder: folder }
     }
 
-    /// Waits until a query is answered with something.
+    /// Waits until a query returns data.
     pub async fn until(&self, query: &str) {
         let answered = async {
             let mut pause = tokio::time::interval(Duration::from_millis(100));
@@ -99,11 +99,11 @@ impl Monitored {
         assert!(tokio::time::timeout(PATIENCE, answered).await.is_ok(), "nobody ever answers {query}");
     }
 
-    /// Asks Prometheus. Answers how many series it found.
+    /// Evaluates a query. Returns the number of series.
     ///
     /// # Errors
     ///
-    /// When it does not answer, or does not understand; in its words.
+    /// When Prometheus does not respond, or rejects the query; with its message.
     pub async fn ask(&self, query: &str) -> Result<usize, String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.prometheus)).await.map_err(|error| error.to_string())?;
         let encoded = query.bytes().fold(String::new(), |text, byte| text + &format!("%{byte:02X}"));
@@ -116,7 +116,7 @@ impl Monitored {
         body["data"]["result"].as_array().map(Vec::len).ok_or_else(|| body["error"].to_string())
     }
 
-    /// Asks everything that a chart asks. Answers where nothing was found.
+    /// Evaluates all queries of a chart. Returns the places of those without data.
     pub async fn ask_all(&self, chart: &str) -> Vec<String> {
         let mut silent = Vec::new();
         for Query { place, expression } in queries(chart) {

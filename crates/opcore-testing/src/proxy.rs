@@ -1,7 +1,7 @@
-//! A proxy in front of the real API server that can be told to misbehave.
+//! A proxy in front of the real API server that injects faults.
 //!
-//! It listens on loopback, forwards with the sandbox's own credentials, remembers what passed, and asks a rule what to
-//! do with each request. Where there is no node it also [plays kubelet](Proxy::answers_exec): it runs commands by hand.
+//! It listens on loopback, forwards requests with the credentials of the sandbox, records them, and asks a rule what to
+//! do with each request. Without a node, it can also [act as the kubelet](Proxy::answers_exec) and run commands.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,38 +22,39 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
 
 pub use crate::kubelet::Answer;
-use crate::kubelet::{self, End, Hands};
+use crate::kubelet::{self, End, RunCommand};
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is forwarded, and answered.
+    /// It is forwarded and answered.
     Pass,
     /// It is answered with this code, and not forwarded.
     Answer(u16),
-    /// It is asked to come again after this many seconds, and not forwarded: in a status, as the API server's storage does.
+    /// The client is asked to retry after this many seconds, and the request is not forwarded. The delay is in a
+    /// status, as from the API server's storage.
     Later(u32),
-    /// The same by a header and in plain text, as the API server does that has more requests than it can take.
+    /// The same with a header and in plain text, as from an API server that is overloaded.
     Crowded(u32),
     /// It is forwarded, and answered with this code.
     AnswerAfter(u16),
-    /// It is never answered, and not forwarded.
+    /// It is neither answered nor forwarded.
     Hang,
-    /// The connection is cut, and it is not forwarded.
+    /// The connection is cut off before the request is forwarded.
     LoseRequest,
-    /// It is forwarded, and then the connection is cut.
+    /// The request is forwarded, and then the connection is cut off.
     LoseAnswer,
-    /// It waits until it is released, and is then forwarded and answered.
+    /// It waits until it is released; then it is forwarded and answered.
     Hold,
-    /// A watch or a command: after this many chunks, the connection is cut.
+    /// A watch or a command: the connection is cut off after this many chunks.
     CutAfterChunks(usize),
-    /// A watch or a command: it begins, and nothing ever arrives.
+    /// A watch or a command: it starts, and nothing is ever sent.
     Silence,
-    /// A watch: the server says that the version has expired.
+    /// A watch: the server reports that the version has expired.
     Expired,
 }
 
-/// A request that passed by.
+/// A recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Its method.
@@ -62,7 +63,7 @@ pub struct Passed {
     pub path: String,
     /// Whether it is a watch.
     pub watch: bool,
-    /// What was answered; none when nothing was.
+    /// The status code of the response; none if there was none.
     pub code: Option<u16>,
 }
 
@@ -73,7 +74,7 @@ impl Passed {
     }
 }
 
-/// Whether a request writes. A command in a container does, though it begins with a GET.
+/// Whether a request writes. A command in a container does, although its request is a GET.
 pub(crate) fn writes(method: &str, path: &str) -> bool {
     method != "GET" || kubelet::pod(path).is_some()
 }
@@ -89,23 +90,23 @@ struct Inner {
     address: SocketAddr,
     upstream: Client,
     rule: Mutex<Rule>,
-    hands: Mutex<Option<Hands>>,
+    run_command: Mutex<Option<RunCommand>>,
     passed: Mutex<Vec<Passed>>,
     changed: Notify,
-    /// How many requests were held, and how many of them may go on.
+    /// How many requests were held, and how many of them were released.
     held: Mutex<usize>,
     released: Semaphore,
 }
 
 impl Proxy {
-    /// Begins to forward to the API server of this client.
+    /// Starts a proxy for the API server of this client.
     pub async fn start(upstream: Client) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let proxy = Self(Arc::new(Inner {
             address: listener.local_addr()?,
             upstream,
             rule: Mutex::new(Box::new(|_| Fate::Pass)),
-            hands: Mutex::default(),
+            run_command: Mutex::default(),
             passed: Mutex::default(),
             changed: Notify::new(),
             held: Mutex::default(),
@@ -115,34 +116,34 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// From now on, `rule` decides.
+    /// Sets the rule that decides from now on.
     pub fn rule(&self, rule: impl FnMut(&Passed) -> Fate + Send + 'static) {
         *self.0.rule.lock().unwrap() = Box::new(rule);
     }
 
-    /// From now on, commands in containers are run by these hands, which are given the pod's name, the container and the
-    /// command; the API server hears nothing of them. The rule decides first: with [`Fate::LoseAnswer`] a command is run
-    /// and its answer is lost.
-    pub fn answers_exec(&self, hands: impl FnMut(&str, &str, &[String]) -> Answer + Send + 'static) {
-        *self.0.hands.lock().unwrap() = Some(Box::new(hands));
+    /// From now on, this function runs the commands in containers: it gets the name of the pod, the container and the
+    /// command. The API server does not receive these requests. The rule still decides first: with
+    /// [`Fate::LoseAnswer`], the command is run and its result is lost.
+    pub fn answers_exec(&self, run_command: impl FnMut(&str, &str, &[String]) -> Answer + Send + 'static) {
+        *self.0.run_command.lock().unwrap() = Some(Box::new(run_command));
     }
 
-    /// How to reach the API server through this proxy.
+    /// A configuration that connects to the API server through this proxy.
     pub fn config(&self) -> Config {
         Config::new(format!("http://{}", self.0.address).parse().unwrap())
     }
 
-    /// Forgets what passed, and returns it.
+    /// Returns the recorded requests, and clears the record.
     pub fn take(&self) -> Vec<Passed> {
         std::mem::take(&mut self.0.passed.lock().unwrap())
     }
 
-    /// The writes that passed since they were last taken.
+    /// Returns the recorded writes, and clears the record.
     pub fn writes(&self) -> Vec<Passed> {
         self.0.passed.lock().unwrap().iter().filter(|passed| passed.writes()).cloned().collect()
     }
 
-    /// Waits until what passed fulfils a condition.
+    /// Waits until the recorded requests meet a condition.
     pub async fn until(&self, what: &str, condition: impl Fn(&[Passed]) -> bool) {
         let fulfilled = async {
             loop {
@@ -170,7 +171,7 @@ impl Proxy {
         self.until(&format!("{count} requests held"), |_| self.held() >= count).await;
     }
 
-    /// Lets requests that are held go on, and others of that fate, too.
+    /// Releases held requests. Requests with this fate that arrive later are also released.
     pub fn release(&self, count: usize) {
         self.0.released.add_permits(count);
     }
@@ -232,15 +233,15 @@ impl Proxy {
         }
     }
 
-    /// Whether a request is for a command that hands run.
+    /// Whether the simulated kubelet handles this request.
     fn runs(&self, request: &Request<Incoming>) -> bool {
-        kubelet::pod(request.uri().path()).is_some() && self.0.hands.lock().unwrap().is_some()
+        kubelet::pod(request.uri().path()).is_some() && self.0.run_command.lock().unwrap().is_some()
     }
 
     fn run(&self, request: Request<Incoming>, end: End) -> Result<Reply, std::io::Error> {
-        let mut hands = self.0.hands.lock().unwrap();
-        let hands = hands.as_mut().ok_or_else(|| std::io::Error::other("nobody runs commands"))?;
-        let reply = kubelet::run(request, hands, end);
+        let mut run_command = self.0.run_command.lock().unwrap();
+        let run_command = run_command.as_mut().ok_or_else(|| std::io::Error::other("nobody runs commands"))?;
+        let reply = kubelet::run(request, run_command, end);
         Ok(reply.map(|()| Full::default().map_err(|never: Infallible| match never {}).boxed_unsync()))
     }
 
@@ -250,7 +251,7 @@ impl Proxy {
         }
         let (mut head, body) = request.into_parts();
         let bytes = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-        // The upstream client puts its own address in front.
+        // The upstream client adds its own address.
         head.uri = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).parse().unwrap();
         head.headers.remove(http::header::HOST);
         let answer = self.0.upstream.send(Request::from_parts(head, Body::from(bytes))).await;
@@ -265,7 +266,7 @@ async fn serve(listener: TcpListener, proxy: Proxy) {
         let proxy = proxy.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request| proxy.clone().answer(request));
-            // An error is how a fate cuts the connection.
+            // An error is how a fate cuts the connection off.
             let served = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
             let _ = served.with_upgrades().await;
         });

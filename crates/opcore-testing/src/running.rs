@@ -1,4 +1,4 @@
-//! An operator at work in the test's own process.
+//! An operator that runs in the process of the test.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 
 use crate::PATIENCE;
 
-/// The bounds of an operator in a test.
+/// The limits of an operator in a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Those of its controller.
+    /// The limits of its controller.
     pub limits: Limits,
     /// How long the API server may take to answer.
     pub request_deadline: Duration,
@@ -30,16 +30,16 @@ impl Default for Settings {
     }
 }
 
-/// An operator at work in this process.
+/// An operator that runs in this process.
 pub struct Running {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// What it counts.
+    /// Its metrics.
     pub metrics: Metrics,
 }
 
 impl Running {
-    /// Runs the operator that `make` makes, with this way to the API server.
+    /// Runs the operator that `make` creates, with this configuration.
     pub fn start<O: Operator>(
         name: &str,
         config: Config,
@@ -57,7 +57,7 @@ impl Running {
         Self { stop, task, metrics }
     }
 
-    /// The lines of its metrics that count writes which were answered, Events aside.
+    /// The lines of its metrics that count answered writes, without Events.
     pub fn writes(&self) -> Vec<String> {
         let verbs = ["patch", "create", "delete", "update"].map(|verb| format!("verb=\"{verb}\""));
         let of_writes = |line: &&str| {
@@ -68,7 +68,7 @@ impl Running {
         self.metrics.text().lines().filter(of_writes).map(str::to_owned).collect()
     }
 
-    /// Waits until its metrics fulfil a condition.
+    /// Waits until its metrics meet a condition.
     pub async fn until(&self, what: &str, condition: impl Fn(&str) -> bool) {
         let fulfilled = async {
             while !condition(&self.metrics.text()) {
@@ -78,7 +78,7 @@ impl Running {
         assert!(tokio::time::timeout(PATIENCE, fulfilled).await.is_ok(), "not so: {what}\n{}", self.metrics.text());
     }
 
-    /// Runs the operator that `make` makes, with this client.
+    /// Runs the operator that `make` creates, with this client.
     pub fn with<O: Operator>(
         name: &str,
         client: Client,
@@ -91,25 +91,25 @@ impl Running {
         Self::run(Context::new(parts), stop, make)
     }
 
-    /// Waits until it ends by itself, which none should.
+    /// Waits until it ends by itself, which it should not.
     pub async fn ended(self) {
         self.task.await.unwrap();
     }
 
-    /// Ends it in good order.
+    /// Stops it gracefully.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         tokio::time::timeout(PATIENCE, self.task).await.expect("it stops when asked").unwrap();
     }
 
-    /// Ends it as a crash would: nothing more is written, not even what was begun.
+    /// Stops it like a crash: nothing more is written, not even what was started.
     pub async fn crash(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 }
 
-/// What an operator is given, on a client with its shield.
+/// The context of an operator, on a client with its shield.
 pub fn context(
     operator: &str,
     config: Config,
@@ -126,7 +126,7 @@ pub fn context(
     Context::new(parts(operator, shield.client(config).unwrap(), metrics, namespaces, settings.limits, stopping))
 }
 
-/// What is given to someone who only writes, where there is no ownership contract.
+/// A context for code that only writes, without an ownership contract.
 pub fn without_contract(operator: &str, client: Client) -> Context {
     let (metrics, stopping) = (Metrics::new(opcore::build_info!()).unwrap(), watch::channel(false).1);
     Context::new(Parts {

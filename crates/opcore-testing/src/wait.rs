@@ -1,4 +1,4 @@
-//! Waiting by watch, with a deadline that fails with the object's state.
+//! Waiting with a watch and a deadline; a timeout prints the state of the object.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub async fn install(client: &Client, definition: &CustomResourceDefinition) {
     tokio::time::timeout(PATIENCE, established).await.expect("the CRD is established").unwrap();
 }
 
-/// Waits, by watch, until an object fulfils a condition; fails with the object as it was last.
+/// Waits, with a watch, until an object meets a condition. On a timeout, it panics with the last state of the object.
 pub async fn eventually<K>(api: &Api<K>, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -27,7 +27,7 @@ where
     within(PATIENCE, api, name, what, condition).await
 }
 
-/// The same, where the time that it takes is what matters.
+/// The same with another deadline, for tests in which the time matters.
 pub async fn within<K>(patience: Duration, api: &Api<K>, name: &str, what: &str, condition: impl Fn(&K) -> bool) -> K
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -39,7 +39,7 @@ where
     found.unwrap().expect("the condition wants an object")
 }
 
-/// Waits, by watch, until exactly this object is gone.
+/// Waits, with a watch, until exactly this object is gone.
 pub async fn gone<K>(api: &Api<K>, name: &str, uid: &str)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,

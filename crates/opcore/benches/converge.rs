@@ -1,8 +1,8 @@
-//! What reconciling costs beyond the writes themselves: `cargo bench -p opcore`.
+//! What reconciling costs in addition to the writes themselves: `cargo bench -p opcore`.
 //!
-//! The same objects are made twice on one control plane, in turn: by the example operator, and by a client that knows
-//! beforehand which writes are needed and sends nothing else, with as many at once. Times are ratios of the two, so that
-//! the machine does not matter; calls and writes are counted.
+//! The same objects are created twice on one control plane, alternately: by the example operator, and by a client that
+//! knows in advance which writes are needed and sends nothing else, with the same concurrency. Times are ratios of the
+//! two, so that they do not depend on the machine; requests and writes are counted.
 #![allow(unreachable_pub, reason = "a program has no outside; it includes a module of the example")]
 
 #[path = "../examples/notebook/operator.rs"]
@@ -35,7 +35,7 @@ const SIZES: [usize; 3] = [100, 300, 900];
 /// A finalizer, a page, a cover and a status.
 const NEEDED: usize = 4;
 
-/// The one that the operators choose: memory is measured here.
+/// The allocator of the operators, because memory is measured here.
 #[global_allocator]
 static ALLOCATOR: opcore::Allocator = opcore::Allocator;
 
@@ -87,7 +87,7 @@ async fn bench() -> anyhow::Result<()> {
     results::write("converge", &json!({ "rows": rows, "slope": slope }))
 }
 
-/// Counts here are far below what a float holds exactly.
+/// The counts are far below the largest integer that a float represents exactly.
 #[allow(clippy::cast_precision_loss)]
 fn ratio_of(one: usize, other: usize) -> f64 {
     one as f64 / other as f64
@@ -107,7 +107,7 @@ async fn create(client: &Client, namespace: &str, size: usize) -> anyhow::Result
     Ok(stream::iter(all).buffer_unordered(Limits::default().concurrency).try_collect().await?)
 }
 
-/// Sends the needed writes, and nothing else.
+/// Sends only the needed writes.
 async fn floor(client: &Client, namespace: &str, size: usize) -> anyhow::Result<Duration> {
     let notebooks = create(client, namespace, size).await?;
     let started = Instant::now();
@@ -141,7 +141,7 @@ struct Measured {
     writes: usize,
 }
 
-/// Runs the operator from its start until every notebook has been looked at and is ready.
+/// Runs the operator from its start until every notebook has been reconciled and is ready.
 async fn operator(config: &Config, client: &Client, namespace: &str, size: usize) -> anyhow::Result<Measured> {
     let (stop, stopping) = watch::channel(false);
     let metrics = Metrics::new(opcore::build_info!())?;
@@ -160,10 +160,10 @@ async fn operator(config: &Config, client: &Client, namespace: &str, size: usize
     let started = Instant::now();
     let running = tokio::spawn(async move { context.controller(Notebooks).await });
     all_ready(client, namespace, size).await?;
-    let looked_at = || results::count(&metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""));
+    let reconciled = || results::count(&metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""));
     let deadline = Instant::now() + Duration::from_mins(2);
-    while looked_at() < size {
-        anyhow::ensure!(Instant::now() < deadline, "only {} of {size} were looked at", looked_at());
+    while reconciled() < size {
+        anyhow::ensure!(Instant::now() < deadline, "only {} of {size} were reconciled", reconciled());
         tokio::task::yield_now().await;
     }
     let took = started.elapsed();

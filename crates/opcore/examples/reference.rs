@@ -1,4 +1,4 @@
-//! Prints the reference pages that are made from the code: `reference metrics` and `reference flags`.
+//! Prints the reference pages that are generated from the code: `reference metrics` and `reference flags`.
 
 use clap::{Args, Command};
 use opcore::metrics::{ALL, table};

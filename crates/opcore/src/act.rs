@@ -222,7 +222,7 @@ pub async fn run<'a>(actor: &Actor<'_>, mut root: Option<&mut ReconciledObject>,
         for write in of_root {
             let outcome = match root.as_mut() {
                 Some(root) => root.write(actor, write).await,
-                None => Err(Error::Bug(format!("{write} without an object to reconcile"))),
+                None => Err(Error::Bug(format!("cannot {write}: no object is being reconciled"))),
             };
             match outcome {
                 Ok(outcome) => {
@@ -312,7 +312,7 @@ impl Actor<'_> {
 
     fn target_api(&self, target: &Target) -> Result<Api<DynamicObject>, Error> {
         if target.uid.is_empty() {
-            return Err(Error::Bug(format!("{target} is to be written without a UID")));
+            return Err(Error::Bug(format!("cannot write to {target} without its UID")));
         }
         Ok(self.api(&target.resource, target.namespace.as_deref()))
     }
@@ -345,7 +345,7 @@ fn refused(object: &ObjectId, error: impl Into<Error>) -> Result<Outcome, Error>
     };
     let remedy = match reason {
         RefusalReason::Forbidden => " Grant this operator the right, or change the policy that forbids it.",
-        RefusalReason::NotServed => " Its kind and its namespace must exist first.",
+        RefusalReason::NotServed => " Create its kind and its namespace first.",
         _ => "",
     };
     let said = error.to_string();

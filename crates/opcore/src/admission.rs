@@ -288,11 +288,15 @@ fn is_done(refused: Result<Option<Refusal>, Error>) -> bool {
     match refused {
         Ok(None) => true,
         Ok(Some(refusal)) => {
-            tracing::warn!(reason = refusal.reason.as_str(), "a policy is not as it should be: {}", refusal.message);
+            tracing::warn!(
+                reason = refusal.reason.as_str(),
+                "an admission policy could not be restored: {}",
+                refusal.message
+            );
             false
         }
         Err(error) => {
-            tracing::warn!(%error, "a policy could not be checked; trying again");
+            tracing::warn!(%error, "an admission policy could not be checked; retrying");
             false
         }
     }

@@ -35,7 +35,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// The response to a request did not come in time.
 #[derive(Debug, Error)]
-#[error("the API server did not answer {verb} {resource} within {deadline:?}")]
+#[error("the API server did not respond to {verb} {resource} within {deadline:?}")]
 pub struct DeadlineExceeded {
     verb: &'static str,
     resource: String,
@@ -337,7 +337,7 @@ mod tests {
         let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::namespaced(client, "shop");
         let answer = tokio::time::timeout(Duration::from_secs(10), pods.get("front")).await.expect("a deadline");
         let error = crate::Error::from(answer.unwrap_err()).to_string();
-        assert_eq!(error, "the API server did not answer get pods within 50ms");
+        assert_eq!(error, "the API server did not respond to get pods within 50ms");
     }
 
     #[tokio::test]

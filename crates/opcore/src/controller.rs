@@ -155,14 +155,14 @@ pub(crate) async fn run<O: Operator>(context: Context, operator: O) -> Result<()
             () = shared.wakes.changed.notified() => {}
             () = sleep_until(due) => {}
             Some(ended) = workers.join_next() => finish(&shared, ended),
-            Some(_) = watching.join_next() => break Err(Error::Bug(format!("a watch for {kind} ended"))),
+            Some(_) = watching.join_next() => break Err(Error::Bug(format!("the watches for {kind} ended"))),
             () = &mut stopping => break Ok(()),
         }
     };
     watching.shutdown().await;
     let drained = tokio::time::timeout(GRACE, async { while workers.join_next().await.is_some() {} }).await;
     if drained.is_err() {
-        tracing::warn!(%kind, left = workers.len(), "reconciles are still under way and are cut off; they will be resumed");
+        tracing::warn!(%kind, left = workers.len(), "stopping reconciles that are still in progress; they are resumed after the next start");
         workers.shutdown().await;
     }
     ended

@@ -13,22 +13,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 ///
 /// # Guarantees
 ///
-/// What it prints, it reads back as the same. The schema refuses at admission whatever it cannot read.
+/// What it prints, it reads back as the same. The schema refuses at admission whatever it cannot read, and accepts
+/// whatever it prints: sums and products go no further than that. Otherwise a single long one would make a whole status
+/// unacceptable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(Duration);
 
 /// What the API server accepts: whole numbers with units, the larger ones first.
 const PATTERN: &str = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?([0-9]{1,6}ms)?$";
 
+/// The longest that fits the pattern, about 114 years.
+const LONGEST: Duration = Duration::from_secs(999_999 * 3600 + 3599);
+
 impl Span {
     /// This many seconds.
     pub const fn from_secs(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
+        Self(Duration::from_secs(if seconds < LONGEST.as_secs() { seconds } else { LONGEST.as_secs() }))
     }
 
     /// The time between two moments; zero if the second is not later.
     pub fn between(earlier: Timestamp, later: Timestamp) -> Self {
-        Self(Duration::try_from(later.duration_since(earlier)).unwrap_or_default())
+        Duration::try_from(later.duration_since(earlier)).unwrap_or_default().into()
     }
 
     /// The same duration as a type of the standard library.
@@ -44,19 +49,19 @@ impl Span {
     /// This duration times `factor`. A factor that makes no sense changes nothing.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
-        Duration::try_from_secs_f64(self.0.as_secs_f64() * factor).map_or(self, Self)
+        Duration::try_from_secs_f64(self.0.as_secs_f64() * factor).map_or(self, Self::from)
     }
 
     /// Rounded to whole seconds: finer times make a status harder to read.
     #[must_use]
     pub fn rounded(self) -> Self {
-        Self(Duration::from_secs(self.0.as_secs() + u64::from(self.0.subsec_millis() >= 500)))
+        Self::from_secs(self.0.as_secs() + u64::from(self.0.subsec_millis() >= 500))
     }
 }
 
 impl From<Duration> for Span {
     fn from(duration: Duration) -> Self {
-        Self(duration)
+        Self(duration.min(LONGEST))
     }
 }
 
@@ -64,7 +69,7 @@ impl std::ops::Add for Span {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
+        self.0.saturating_add(other.0).into()
     }
 }
 
@@ -93,8 +98,10 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed: SignedDuration =
-            text.parse().map_err(|_| format!("{text:?} is no duration; write one such as 30s, 5m or 1h30m"))?;
-        Duration::try_from(parsed).map(Self).map_err(|_| format!("{text:?} is negative; write one such as 30s or 5m"))
+            text.parse().map_err(|_| format!("{text:?} is not a duration; use one such as 30s, 5m or 1h30m"))?;
+        Duration::try_from(parsed)
+            .map(Self::from)
+            .map_err(|_| format!("{text:?} is negative; use a duration such as 30s or 5m"))
     }
 }
 
@@ -137,6 +144,18 @@ mod tests {
             assert_eq!(span.to_string().parse(), Ok(span), "{text} as {span}");
         }
         assert_eq!(Span::from(Duration::from_millis(61_250)).to_string(), "1m1s250ms");
+    }
+
+    #[test]
+    fn no_sum_and_no_product_is_longer_than_the_schema_accepts() {
+        let longest: Span = "999999h59m59s".parse().unwrap();
+        let from_text = "999999h999999m999999s999999ms".parse().unwrap();
+        let between = Span::between(Timestamp::MIN, Timestamp::MAX);
+        let spans = [longest + longest, longest.scaled(1000.0), from_text, between, Span::from_secs(u64::MAX)];
+        for span in spans.into_iter().chain([Span::from(Duration::MAX), Span::from(Duration::MAX).rounded()]) {
+            assert_eq!(span, longest);
+            assert_eq!((span.to_string().as_str(), span.to_string().parse()), ("999999h59m59s", Ok(span)));
+        }
     }
 
     #[test]

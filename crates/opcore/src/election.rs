@@ -35,7 +35,7 @@ use thiserror::Error;
 
 /// This process no longer leads, or cannot know whether it does.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("this process no longer leads: its lease was not renewed in time")]
+#[error("this process lost the leadership: its lease was not renewed in time")]
 pub struct LeadershipLost;
 
 /// The proof of leadership, checked before writes. Cheap to clone.
@@ -119,12 +119,12 @@ pub struct Election {
     identity: String,
     timing: Timing,
     leadership: Leadership,
-    seen: Option<Seen>,
+    observed: Option<Observed>,
 }
 
 /// When this candidate last saw the lease change.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Observed {
     version: String,
     at: Instant,
 }
@@ -149,7 +149,7 @@ impl Election {
             identity: identity(),
             timing,
             leadership: Leadership::none(),
-            seen: None,
+            observed: None,
         }
     }
 
@@ -169,7 +169,7 @@ impl Election {
             match self.attempt().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(lease = %self.name, %error, "cannot stand for election; trying again"),
+                Err(error) => tracing::warn!(lease = %self.name, %error, "cannot acquire the lease; retrying"),
             }
             tokio::time::sleep(self.timing.retry).await;
         }
@@ -185,7 +185,7 @@ impl Election {
             match tokio::time::timeout(self.timing.renew_within / 3, self.attempt()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return LeadershipLost,
-                Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "cannot renew the lease; trying again"),
+                Ok(Err(error)) => tracing::warn!(lease = %self.name, %error, "cannot renew the lease; retrying"),
                 Err(_) => tracing::warn!(lease = %self.name, "renewing the lease takes too long"),
             }
             if let Err(lost) = self.leadership.check() {
@@ -197,7 +197,7 @@ impl Election {
     /// Releases the lease, if it is ours. If that fails or takes too long, the lease runs out by itself.
     pub async fn resign(&mut self) {
         if tokio::time::timeout(GIVE_BACK_WITHIN, self.give_back()).await.is_err() {
-            tracing::debug!("giving the lease back takes too long; it will run out");
+            tracing::debug!("releasing the lease takes too long; it expires by itself");
         }
     }
 
@@ -208,7 +208,7 @@ impl Election {
         if spec.holder_identity.as_ref() == Some(&self.identity) {
             spec.holder_identity = None;
             if let Err(error) = self.leases.replace(&self.name, &PostParams::default(), &lease).await {
-                tracing::debug!(%error, "the lease was not given back and will run out");
+                tracing::debug!(%error, "the lease was not released; it expires by itself");
             }
         }
     }
@@ -219,10 +219,10 @@ impl Election {
         let (monotonic, wall) = (Instant::now(), SystemTime::now());
         let lease = self.leases.get_opt(&self.name).await?;
         let version = lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone()).unwrap_or_default();
-        if self.seen.as_ref().is_none_or(|seen| seen.version != version) {
-            self.seen = Some(Seen { version, at: Instant::now() });
+        if self.observed.as_ref().is_none_or(|observed| observed.version != version) {
+            self.observed = Some(Observed { version, at: Instant::now() });
         }
-        let unchanged_for = self.seen.as_ref().map_or(Duration::ZERO, |seen| seen.at.elapsed());
+        let unchanged_for = self.observed.as_ref().map_or(Duration::ZERO, |observed| observed.at.elapsed());
         let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
         if decide(spec, &self.identity, unchanged_for, self.timing.duration) == Move::Wait {
             return Ok(false);
@@ -241,8 +241,8 @@ impl Election {
         };
         match written {
             Ok(lease) => {
-                self.seen =
-                    Some(Seen { version: lease.metadata.resource_version.unwrap_or_default(), at: Instant::now() });
+                self.observed =
+                    Some(Observed { version: lease.metadata.resource_version.unwrap_or_default(), at: Instant::now() });
                 let held = self.timing.renew_within;
                 self.leadership.extend(Until { monotonic: monotonic + held, wall: wall + held });
                 Ok(true)
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_that_changed_since_it_was_looked_at_is_not_taken() {
+    async fn a_lease_that_changed_since_it_was_read_is_not_taken() {
         let server = Server::held_by("");
         server.lock().unwrap().thief = Some("other");
         let mut election = candidate(&server, eager());
@@ -456,13 +456,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_renewal_by_the_holder_starts_the_wait_anew() {
+    async fn each_renewal_by_the_holder_starts_the_wait_again() {
         let server = Server::held_by("other");
         let mut election = candidate(&server, eager());
         let long_ago = Instant::now().checked_sub(eager().duration).unwrap();
-        election.seen = Some(Seen { version: "0".to_owned(), at: long_ago });
+        election.observed = Some(Observed { version: "0".to_owned(), at: long_ago });
         assert!(!election.attempt().await.unwrap(), "it was renewed since");
-        election.seen = Some(Seen { version: "1".to_owned(), at: long_ago });
+        election.observed = Some(Observed { version: "1".to_owned(), at: long_ago });
         assert!(election.attempt().await.unwrap(), "it was not renewed since");
     }
 

@@ -21,10 +21,10 @@ pub enum Error {
     #[error("the reconcile took longer than {0:?}")]
     Deadline(Duration),
     /// An object changed between reading and writing. The next reconcile decides again.
-    #[error("{0} changed in the meantime")]
+    #[error("{0} changed after it was read")]
     Stale(String),
     /// A bug in this program: it panicked, or broke one of its own rules.
-    #[error("a fault in this program: {0}")]
+    #[error("internal error: {0}")]
     Bug(String),
     /// It is not known whether a contract is in force, and which one.
     #[error("nothing is written until the ownership contract is known: {0}")]
@@ -117,14 +117,14 @@ fn in_words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 422 && status.details.is_some() => invalid(status),
         kube::Error::Api(status) if !status.message.is_empty() => message(status),
-        kube::Error::Api(status) => format!("the API server answered {} {}", status.code, status.reason),
+        kube::Error::Api(status) => format!("the API server responded with {} {}", status.code, status.reason),
         kube::Error::Service(source) if source.is::<LeadershipLost>() => source.to_string(),
         kube::Error::Service(source) => match source.downcast_ref::<DeadlineExceeded>() {
             Some(deadline) => deadline.to_string(),
             None => format!("the API server could not be reached: {}", root_cause(source.as_ref())),
         },
         kube::Error::SerdeError(error) => {
-            format!("the API server's answer could not be read: {}", values::of_serde(&error.to_string()))
+            format!("the response of the API server could not be parsed: {}", values::of_serde(&error.to_string()))
         }
         other => other.to_string(),
     }

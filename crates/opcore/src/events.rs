@@ -31,12 +31,12 @@ pub struct Events {
     client: Client,
     operator: String,
     instance: String,
-    told: Arc<Mutex<HashMap<Telling, Told>>>,
+    emitted: Arc<Mutex<HashMap<EventKey, EmittedEvent>>>,
 }
 
 /// The content of an Event, and the object that it is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Telling {
+struct EventKey {
     namespace: Option<String>,
     name: Option<String>,
     uid: Option<String>,
@@ -45,7 +45,7 @@ struct Telling {
 
 /// An Event that was emitted.
 #[derive(Clone, Debug)]
-struct Told {
+struct EmittedEvent {
     event: String,
     count: i32,
     at: Timestamp,
@@ -56,12 +56,12 @@ impl Events {
     pub fn new(client: Client, operator: &str) -> Self {
         let instance = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
         let instance = instance.unwrap_or_else(|| operator.to_owned());
-        Self { client, operator: operator.to_owned(), instance, told: Arc::default() }
+        Self { client, operator: operator.to_owned(), instance, emitted: Arc::default() }
     }
 
     /// Publishes one Event. A failure to publish is logged and otherwise ignored: the status is authoritative, an Event
     /// only points to it.
-    pub async fn tell(&self, about: &ObjectReference, note: &Note) {
+    pub async fn emit(&self, about: &ObjectReference, note: &Note) {
         if let Err(error) = self.publish(about, note).await {
             tracing::debug!(reason = %note.reason, %error, "an Event was not published");
         }
@@ -69,7 +69,7 @@ impl Events {
 
     async fn publish(&self, about: &ObjectReference, note: &Note) -> Result<(), kube::Error> {
         let now = Timestamp::now();
-        let telling = Telling {
+        let key = EventKey {
             namespace: about.namespace.clone(),
             name: about.name.clone(),
             uid: about.uid.clone(),
@@ -78,32 +78,37 @@ impl Events {
         // Events about objects without a namespace are created in this one.
         let events = Api::namespaced(self.client.clone(), about.namespace.as_deref().unwrap_or("default"));
         let before = {
-            let mut told = self.told();
-            told.retain(|_, told| now.duration_since(told.at) < COUNTED_WITHIN);
-            told.get(&telling).cloned()
+            let mut emitted = self.emitted();
+            emitted.retain(|_, emitted| now.duration_since(emitted.at) < COUNTED_WITHIN);
+            emitted.get(&key).cloned()
         };
         let counted = match before {
-            Some(told) => self.count(&events, told, now).await?,
+            Some(emitted) => self.count(&events, emitted, now).await?,
             None => None,
         };
-        let told = if let Some(told) = counted {
-            told
+        let emitted = if let Some(emitted) = counted {
+            emitted
         } else {
             let event = self.event(about, note, now);
             let made = events.create(&PostParams::default(), &event).await?;
-            Told { event: made.metadata.name.unwrap_or_default(), count: 1, at: now }
+            EmittedEvent { event: made.metadata.name.unwrap_or_default(), count: 1, at: now }
         };
-        self.told().insert(telling, told);
+        self.emitted().insert(key, emitted);
         Ok(())
     }
 
     /// Increases the count of an Event, unless it is gone.
-    async fn count(&self, events: &Api<Event>, told: Told, now: Timestamp) -> Result<Option<Told>, kube::Error> {
-        let told = Told { count: told.count.saturating_add(1), at: now, ..told };
-        let series = EventSeries { count: told.count, last_observed_time: MicroTime(now) };
+    async fn count(
+        &self,
+        events: &Api<Event>,
+        emitted: EmittedEvent,
+        now: Timestamp,
+    ) -> Result<Option<EmittedEvent>, kube::Error> {
+        let emitted = EmittedEvent { count: emitted.count.saturating_add(1), at: now, ..emitted };
+        let series = EventSeries { count: emitted.count, last_observed_time: MicroTime(now) };
         let patch = Patch::Merge(json!({ "series": series }));
-        match events.patch(&told.event, &PatchParams::default(), &patch).await {
-            Ok(_) => Ok(Some(told)),
+        match events.patch(&emitted.event, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(Some(emitted)),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -129,8 +134,8 @@ impl Events {
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, HashMap<Telling, Told>> {
-        crate::lock(&self.told)
+    fn emitted(&self) -> MutexGuard<'_, HashMap<EventKey, EmittedEvent>> {
+        crate::lock(&self.emitted)
     }
 }
 
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_told_when_ready_changes_and_not_while_it_stays() {
+    fn an_event_is_emitted_when_ready_changes_and_not_while_it_stays() {
         let applying = conditions(&Summary::reconciling("Applying", "1 of 2"));
         assert_eq!(of_transition(&applying, &conditions(&Summary::reconciling("Applying", "2 of 2"))), None);
         let note = of_transition(&applying, &conditions(&Summary::ready("Applied", "done"))).unwrap();

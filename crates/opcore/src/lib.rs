@@ -36,7 +36,7 @@ pub mod duration;
 #[allow(clippy::disallowed_methods, reason = "the lease")]
 pub mod election;
 pub mod error;
-#[allow(clippy::disallowed_methods, reason = "Events are written as they are told")]
+#[allow(clippy::disallowed_methods, reason = "Events are written as they are emitted")]
 pub mod events;
 pub mod finalizer;
 pub mod graph;
@@ -56,7 +56,7 @@ pub mod readiness;
 pub mod runtime;
 mod server;
 pub mod slots;
-#[allow(clippy::disallowed_methods, reason = "when to look again, and that a watch is in trouble")]
+#[allow(clippy::disallowed_methods, reason = "when to check again, and that a watch is in trouble")]
 pub mod watch;
 pub mod writes;
 

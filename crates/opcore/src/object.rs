@@ -70,6 +70,14 @@ impl fmt::Display for ObjectId {
     }
 }
 
+/// Whether a name or a namespace can be part of the path of a request as it is. Requests are made from names that users
+/// write: with some of them they could not be sent, with others they would be about something else. No object has such a
+/// name, except for a few kinds, such as roles, of which nothing here needs one.
+pub fn is_path_segment(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    !matches!(text, "" | "." | "..") && text.bytes().all(is_plain)
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;

@@ -126,11 +126,11 @@ impl fmt::Display for OwnershipVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.ownership, self.evidence.first()) {
             (Ownership::Ours, _) => f.write_str("it is ours"),
-            (Ownership::Adoptable, Some(first)) => write!(f, "it may be taken over: {first}"),
-            (Ownership::Adoptable, None) => f.write_str("it may be taken over"),
+            (Ownership::Adoptable, Some(first)) => write!(f, "it may be adopted: {first}"),
+            (Ownership::Adoptable, None) => f.write_str("it may be adopted"),
             (Ownership::Foreign, Some(first)) => write!(f, "it belongs to {first}"),
             (Ownership::Foreign, None) => f.write_str("it belongs to someone else"),
-            (Ownership::Unowned, _) => f.write_str("it exists already and nobody is known to own it"),
+            (Ownership::Unowned, _) => f.write_str("it already exists, and its owner is unknown"),
         }
     }
 }

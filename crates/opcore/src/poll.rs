@@ -169,7 +169,7 @@ async fn keep_asking<Q: Question>(poll: Weak<Inner<Q>>, question: Q, now: Arc<No
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => question.unanswered(),
             Err(_) => {
-                tracing::error!("a fault in this program: asking the outside panicked");
+                tracing::error!("internal error: a question to the outside panicked");
                 question.unanswered()
             }
         };

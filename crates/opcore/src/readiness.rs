@@ -241,7 +241,7 @@ fn unknown_kind(case: &Case<'_>) -> Option<Readiness> {
     (object.kind().is_none() || object.group().is_none()).then(|| {
         Readiness::in_progress(
             "UnknownKind",
-            "The object carries no apiVersion and kind, so its readiness cannot be told; items of a list need both filled in.",
+            "The object has no apiVersion and kind, so its readiness cannot be determined; set both on items of a list.",
         )
     })
 }
@@ -262,7 +262,7 @@ fn generation_not_observed(case: &Case<'_>) -> Option<Readiness> {
     (generation != observed).then(|| {
         Readiness::in_progress(
             "GenerationNotObserved",
-            format!("{object} is at generation {generation}, its controller has seen {observed} so far."),
+            format!("{object} is at generation {generation}, but its controller has observed only {observed}."),
         )
     })
 }
@@ -372,8 +372,8 @@ fn exists(case: &Case<'_>) -> Readiness {
     if object.has_status() && !object.is_builtin() {
         return Readiness::ready(
             "NoReadyCondition",
-            format!("{object} has a status, and nothing in it speaks against its readiness."),
+            format!("{object} has a status without conditions that say otherwise."),
         );
     }
-    Readiness::ready("Exists", format!("{object} exists; its kind reports no readiness of its own."))
+    Readiness::ready("Exists", format!("{object} exists; objects of its kind do not report readiness."))
 }

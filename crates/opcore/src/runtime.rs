@@ -40,7 +40,7 @@ pub enum Failure {
     #[error(transparent)]
     LeadershipLost(#[from] LeadershipLost),
     /// No cluster is configured.
-    #[error("no cluster is configured: {0}. Run this in a pod, or name a kubeconfig with --kubeconfig")]
+    #[error("no cluster is configured: {0}. Run this in a pod, or set --kubeconfig")]
     NoCluster(String),
     /// The address for probes and metrics is in use.
     #[error("cannot listen on {address}: {source}. Choose another address with --listen")]
@@ -217,7 +217,7 @@ fn on_signal() -> Result<watch::Receiver<bool>, Failure> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("asked to stop");
+        tracing::info!("received a signal to stop");
         sender.send_replace(true);
         // The receivers only need the value; the sender may be dropped.
     });

@@ -37,7 +37,7 @@ pub(crate) async fn serve(listener: TcpListener, metrics: Metrics, health: Healt
             Ok((connection, _)) => connection,
             Err(error) => {
                 // For example, no file descriptor was free: the next connection may succeed.
-                tracing::debug!(%error, "a connection was not accepted");
+                tracing::debug!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -71,7 +71,7 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics, health: &Health) -> Re
                 format!("waiting for the first list of {}\n", missing.join(", ")),
             ),
         },
-        _ => (StatusCode::NOT_FOUND, "text/plain", "here are /metrics, /healthz and /readyz\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "text/plain", "this server has /metrics, /healthz and /readyz\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;

@@ -3,7 +3,7 @@
 //! No call in here blocks: an object that gets no turn is refused at once, and woken when a turn is free for it.
 //!
 //! ```text
-//!   take ─▶ there is one ─▶ it is held ─▶ release ─▶ whom to wake
+//!   take ─▶ there is one ─▶ it is held ─▶ release ─▶ keys to wake
 //!     └───▶ there is none ─▶ it waits in the line of its namespace and class ◀──┘
 //! ```
 //!
@@ -69,7 +69,7 @@ struct Ledger<C> {
     /// The last round of each line, as long as an object waits in it: in each round one object of a line is served.
     lines: HashMap<(Option<String>, C), (u64, usize)>,
     /// Waiting objects that have been woken for their turn.
-    told: HashSet<Key>,
+    notified: HashSet<Key>,
 }
 
 /// The place of a waiting object: for what it waits, in which round, and where in the order.
@@ -90,7 +90,7 @@ impl<C: Class> Slots<C> {
             waiting: HashMap::new(),
             order: BTreeMap::new(),
             lines: HashMap::new(),
-            told: HashSet::new(),
+            notified: HashSet::new(),
         };
         Self { limits, ledger: Mutex::new(ledger) }
     }
@@ -102,7 +102,7 @@ impl<C: Class> Slots<C> {
         if !ledger.held.contains_key(key) {
             ledger.wait(key, class, &self.limits);
             if !ledger.next(&self.limits).contains(key) {
-                ledger.told.remove(key);
+                ledger.notified.remove(key);
                 return false;
             }
         }
@@ -167,7 +167,7 @@ impl<C: Class> Ledger<C> {
 
     /// Removes an object from the waiting ones. Returns its place.
     fn leave(&mut self, key: &Key) -> Option<Place<C>> {
-        self.told.remove(key);
+        self.notified.remove(key);
         let place = self.waiting.remove(key)?;
         self.order.remove(&place.at);
         let line = (key.namespace.clone(), place.class);
@@ -192,7 +192,7 @@ impl<C: Class> Ledger<C> {
     /// The objects whose turn it is and that have not been woken yet. They now count as woken.
     fn due(&mut self, limits: &Limits<C>) -> Vec<Key> {
         let next = self.next(limits);
-        next.into_iter().filter(|key| self.told.insert(key.clone())).collect()
+        next.into_iter().filter(|key| self.notified.insert(key.clone())).collect()
     }
 
     /// The waiting objects that may begin.

@@ -42,7 +42,7 @@ pub use scope::ScopeId;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<T> {
     /// The object exists, in this form.
-    Seen(T),
+    Observed(T),
     /// The object no longer exists.
     Gone(Key),
     /// A complete list has been reported.
@@ -52,7 +52,7 @@ pub enum Change<T> {
 impl<T> Change<T> {
     fn map<U>(self, with: impl FnOnce(T) -> U) -> Change<U> {
         match self {
-            Self::Seen(object) => Change::Seen(with(object)),
+            Self::Observed(object) => Change::Observed(with(object)),
             Self::Gone(key) => Change::Gone(key),
             Self::Synced => Change::Synced,
         }
@@ -174,14 +174,14 @@ where
     let mut known = Known::default();
     // The start of a list does not count as success: it would reset the delays, and a failing list would be retried at
     // once.
-    let told = events.filter_map(move |event| {
+    let reported = events.filter_map(move |event| {
         let changes = event.map(|event| known.translate(event));
         future::ready(Some(changes).filter(|changes| !changes.as_ref().is_ok_and(Vec::is_empty)))
     });
-    told.backoff(Pace::default()).flat_map(move |changes| {
+    reported.backoff(Pace::default()).flat_map(move |changes| {
         let changes = changes.unwrap_or_else(|error| {
             metrics.watch_broke(&resource);
-            tracing::warn!(%resource, "a watch broke and is opened again: {}", crate::error::chain(&error));
+            tracing::warn!(%resource, "a watch broke and is restarted: {}", crate::error::chain(&error));
             Vec::new()
         });
         stream::iter(changes)
@@ -218,7 +218,7 @@ impl Known {
                 let key = Key::of(&object);
                 self.keys.insert(key.clone());
                 self.listed.get_or_insert_default().insert(key);
-                vec![Change::Seen(object)]
+                vec![Change::Observed(object)]
             }
             Event::InitDone => {
                 let listed = self.listed.take().unwrap_or_default();
@@ -228,7 +228,7 @@ impl Known {
             }
             Event::Apply(object) => {
                 self.keys.insert(Key::of(&object));
-                vec![Change::Seen(object)]
+                vec![Change::Observed(object)]
             }
             Event::Delete(object) => {
                 let key = Key::of(&object);
@@ -286,7 +286,7 @@ pub(crate) struct Concerns(HashMap<Key, Vec<Key>>);
 
 impl Concerns {
     /// Records that an object concerns `now`. Returns the keys to wake: those, and the ones that it concerned before.
-    pub(crate) fn seen(&mut self, object: Key, now: Vec<Key>) -> Vec<Key> {
+    pub(crate) fn observed(&mut self, object: Key, now: Vec<Key>) -> Vec<Key> {
         let mut wake = now.clone();
         let before = if now.is_empty() { self.0.remove(&object) } else { self.0.insert(object, now) };
         wake.extend(before.into_iter().flatten().filter(|key| !wake.contains(key)).collect::<Vec<_>>());
@@ -357,8 +357,8 @@ mod tests {
     #[test]
     fn an_object_that_changes_hands_wakes_both_owners_and_its_end_wakes_the_last() {
         let mut concerns = Concerns::default();
-        assert_eq!(concerns.seen(key("page"), vec![key("a")]), [key("a")]);
-        assert_eq!(concerns.seen(key("page"), vec![key("b")]), [key("b"), key("a")]);
+        assert_eq!(concerns.observed(key("page"), vec![key("a")]), [key("a")]);
+        assert_eq!(concerns.observed(key("page"), vec![key("b")]), [key("b"), key("a")]);
         assert_eq!(concerns.gone(&key("page")), [key("b")]);
         assert_eq!(concerns.gone(&key("page")), [] as [Key; 0]);
     }

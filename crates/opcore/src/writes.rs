@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_told_by_its_program_and_pod_and_without_its_arguments() {
+    fn a_command_is_described_by_its_program_and_pod_and_without_its_arguments() {
         let pod: Pod = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "spire-server-0", "namespace": "spire", "uid": "uid"},
         }))

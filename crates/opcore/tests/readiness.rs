@@ -1,7 +1,7 @@
 //! The specification of `opcore::readiness`, one file per group of kinds.
 //!
-//! Fixtures are whole objects as `kubectl get -o yaml` prints them, trimmed, in the state their
-//! controller leaves them in when all is well. A test says what differs and what follows.
+//! Fixtures are whole objects as `kubectl get -o yaml` prints them, trimmed, in the state in which their controller
+//! leaves them when they are ready. A test states a difference and its consequence.
 
 #[path = "readiness/common.rs"]
 mod common;

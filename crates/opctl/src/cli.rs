@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use crate::cluster::Connection;
 use crate::output::{self, Paint};
-use crate::{tf, waves};
+use crate::{identity, tf, waves};
 
 /// The companion of the Opcore operators.
 ///
@@ -26,19 +26,22 @@ struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, or all is well
-  1  something failed, or is not well; a sentence says what and how to cure it
+  1  something failed, or is not well; a sentence says what, and what to do about it
   2  the command line is not understood
 
 Colours are used on a terminal only, and not where NO_COLOR is set.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Rollouts in waves: look at them, check them, help them on
+    /// Rollouts in waves: show, check and control them
     #[command(subcommand)]
     Waves(waves::Command),
-    /// Terraform workspaces: look at them, read and approve plans, help them on
+    /// Terraform workspaces: show them, read and approve plans, control runs
     #[command(subcommand)]
     Tf(tf::Command),
+    /// A SPIRE stack: show it, back it up, restore it, follow its deletion
+    #[command(subcommand)]
+    Identity(identity::Command),
     /// Print a script that completes commands in a shell, e.g. source <(opctl completion bash)
     Completion {
         /// The shell
@@ -62,7 +65,7 @@ pub fn main() -> ExitCode {
         .and_then(|runtime| runtime.block_on(dispatch(cli)));
     match result {
         Ok(code) => code,
-        // The reader of a pipe has seen enough.
+        // The reader has closed the pipe.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{} {error:#}", Paint::detect(&stderr()).error("opctl:"));
@@ -75,6 +78,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Waves(command) => waves::run(command, &cli.connection).await,
         Command::Tf(command) => Box::pin(tf::run(command, &cli.connection)).await,
+        Command::Identity(command) => Box::pin(identity::run(command, &cli.connection)).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "opctl", &mut script);

@@ -1,4 +1,4 @@
-//! How a cluster is reached, and what to say when it is not.
+//! The connection to a cluster, and error messages that say what to do.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-/// How long the API server may take to accept a connection, and to answer.
-const CONNECT: Duration = Duration::from_secs(10);
-const ANSWER: Duration = Duration::from_secs(30);
-/// How long nothing may arrive on a watch. Longer than a watch lives, see [`WATCH_LIVES`].
-const SILENCE: Duration = Duration::from_secs(75);
-/// After this many seconds a watch is opened anew, so that one that died is noticed.
-pub(crate) const WATCH_LIVES: u32 = 60;
+/// How long the API server may take to accept a connection, and to answer a request.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a watch may be silent. Longer than one watch lasts, see [`WATCH_TIMEOUT_SECONDS`].
+const READ_TIMEOUT: Duration = Duration::from_secs(75);
+/// After this many seconds a watch is restarted, so that a dead one is noticed.
+pub(crate) const WATCH_TIMEOUT_SECONDS: u32 = 60;
 
-/// Which cluster to talk to: the flags that users of kubectl know.
+/// The flags that select a cluster, as kubectl has them.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Connection {
     /// The kubeconfig to use [default: KUBECONFIG, else ~/.kube/config, else the pod's own]
@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     context: Option<String>,
 }
 
-/// A cluster that can be talked to.
+/// A cluster, with a client for it.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub client: Client,
@@ -37,12 +37,12 @@ pub(crate) struct Cluster {
 }
 
 impl Connection {
-    /// Makes a client. Nothing is asked of the cluster yet.
+    /// Creates a client. Nothing is sent to the cluster yet.
     pub(crate) async fn cluster(&self) -> anyhow::Result<Cluster> {
         opcore::client::install_crypto_provider();
         let mut config = self.config().await?;
-        config.connect_timeout = Some(CONNECT);
-        config.read_timeout = Some(SILENCE);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READ_TIMEOUT);
         let (address, namespace) = (config.cluster_url.to_string(), config.default_namespace.clone());
         let client = Client::try_from(config).context("The credentials of the kubeconfig cannot be used")?;
         Ok(Cluster { client, namespace, address })
@@ -78,35 +78,39 @@ impl Connection {
         })
     }
 
-    /// What a pod is given, unless someone asks for something else.
+    /// The configuration of the pod that this runs in, unless a flag selects another cluster.
     fn in_pod(&self) -> Option<Config> {
         if self.kubeconfig.is_some() || self.context.is_some() { None } else { Config::incluster().ok() }
     }
 }
 
 fn no_cluster(why: &str) -> anyhow::Error {
-    anyhow!("There is no cluster to talk to: {why}; name a kubeconfig with --kubeconfig or KUBECONFIG.")
+    anyhow!("No cluster is selected: {why}; name a kubeconfig with --kubeconfig or KUBECONFIG.")
 }
 
 impl Cluster {
-    /// Asks the API server something about a kind that `chart` brings, and puts a failure into words.
+    /// Sends a request about a kind that `chart` installs.
+    ///
+    /// # Errors
+    ///
+    /// It fails; the error says what to do.
     pub(crate) async fn ask<T>(
         &self,
         chart: &str,
         question: impl Future<Output = Result<T, kube::Error>>,
     ) -> anyhow::Result<T> {
-        match tokio::time::timeout(ANSWER, question).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, question).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.explain(chart, error)),
             Err(_) => bail!(
                 "The cluster at {} did not answer within {}s: try again, or choose another one with --context.",
                 self.address,
-                ANSWER.as_secs()
+                REQUEST_TIMEOUT.as_secs()
             ),
         }
     }
 
-    /// One sentence with the remedy.
+    /// An error as one sentence, with the remedy.
     pub(crate) fn explain(&self, chart: &str, error: kube::Error) -> anyhow::Error {
         let cluster = format!("The cluster at {}", self.address);
         match error {
@@ -117,7 +121,7 @@ impl Cluster {
             kube::Error::Api(status) if status.code == 403 => {
                 let message = status.message.as_str();
                 let what = message.split_once("is forbidden: ").map_or(message, |(_, what)| what);
-                // What an admission policy says is a sentence of its own.
+                // The message of an admission policy is a sentence of its own.
                 let what = what.split_once(" denied request: ").map_or(what, |(_, words)| words);
                 anyhow!("{what}: ask for a role that allows it, or choose another user with --context.")
             }
@@ -141,12 +145,12 @@ impl Cluster {
     }
 }
 
-/// The API server answers like this where a kind is not installed; where an object is missing, it names it.
+/// Whether a 404 means that the kind is not installed: for a missing object, the API server names it.
 fn is_kind_missing(status: &kube::core::Status) -> bool {
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }
 
-/// Whether trying again does not help: someone must grant something first.
+/// Whether trying again does not help: a right is missing.
 pub(crate) fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403) || is_kind_missing(status))
 }
@@ -163,7 +167,7 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// Names as people list them.
+/// Names, separated by commas.
 pub(crate) fn listed<S: AsRef<str>>(names: &[S]) -> String {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }

@@ -1,4 +1,4 @@
-//! Objects of a kind: how they are found, followed and asked for something.
+//! Objects of a kind: reading, watching and annotating them.
 
 use std::future::ready;
 use std::pin::pin;
@@ -13,15 +13,15 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, CustomResourceExt, Resource, ResourceExt};
 use opcore::runtime::duration;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Cluster, listed};
 use crate::output;
 use crate::reading::Reader;
 
-/// In whose name annotations are written.
+/// The field manager of all writes.
 const FIELD_MANAGER: &str = "opctl";
-/// How often a change that depends on what was read is tried anew when someone else was faster.
+/// How often a change is retried after a conflict with another write.
 const ATTEMPTS: usize = 10;
 
 /// The objects of a kind, in the whole cluster or in a namespace.
@@ -30,31 +30,41 @@ pub(crate) struct Objects<K> {
     reader: Reader<K>,
     /// Where they are.
     pub cluster: Cluster,
-    /// What installs the kind.
+    /// The chart that installs the kind.
     chart: &'static str,
     namespace: Option<String>,
 }
 
-/// What a watch tells of one object.
+/// A change of one object, as a watch reports it.
 pub(crate) enum Change<K> {
-    /// It is there, in this form.
-    Seen(Box<K>),
-    /// It is not there any more.
+    /// It exists, and is like this now.
+    Observed(Box<K>),
+    /// It does not exist any more.
+    Deleted,
+    /// The watch failed, and is started again.
+    Failed(String),
+}
+
+/// The result of a request.
+pub(crate) enum Answer<K> {
+    /// The user does not want to wait.
+    NotAwaited,
+    /// It is done, and the object is like this now.
+    Done(Box<K>),
+    /// The object is gone.
     Gone,
-    /// The watch broke and is opened again.
-    Broke(String),
 }
 
 /// How long to wait for the operator.
 #[derive(Debug, Args)]
-pub(crate) struct Patience {
-    /// Whether to wait until the operator has done it
+pub(crate) struct WaitFlags {
+    /// Wait until the operator has done it
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true")]
     #[arg(action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true)]
-    wait: bool,
+    pub wait: bool,
     /// How long to wait for the operator
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
-    timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// Annotations with their new values: `None` removes one.
@@ -76,7 +86,7 @@ where
         Self { api, reader: Reader::new(), cluster, chart, namespace: Some(namespace.to_owned()) }
     }
 
-    /// What they are called.
+    /// The name of the kind.
     fn kind() -> String {
         K::kind(&()).into_owned()
     }
@@ -94,7 +104,7 @@ where
         Ok(all)
     }
 
-    /// Asks the API server something, and puts a failure into words.
+    /// Sends a request to the API server; an error says what to do.
     pub(crate) async fn ask<T>(&self, question: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
         self.cluster.ask(self.chart, question).await
     }
@@ -103,14 +113,20 @@ where
         self.reader.read(object).map_err(|error| self.cluster.explain(self.chart, error))
     }
 
+    /// The object of this name, if there is one.
+    pub(crate) async fn find(&self, name: &str) -> anyhow::Result<Option<K>> {
+        let found = self.ask(self.api.get_opt(name)).await?;
+        found.map(|object| self.read(&object)).transpose()
+    }
+
     /// The object of this name.
     ///
     /// # Errors
     ///
-    /// There is none; the words name those that there are.
+    /// There is none; the error names those that exist.
     pub(crate) async fn get(&self, name: &str) -> anyhow::Result<K> {
-        if let Some(object) = self.ask(self.api.get_opt(name)).await? {
-            return self.read(&object);
+        if let Some(object) = self.find(name).await? {
+            return Ok(object);
         }
         let names: Vec<String> = self.all().await?.iter().map(ResourceExt::name_any).collect();
         bail!("There is no {} {name}{}: there is {}.", Self::kind(), self.place(), listed(&names))
@@ -128,14 +144,15 @@ where
             (Some(object), []) => Ok(object),
             (Some(last), others) => {
                 let names: Vec<String> = others.iter().chain([&last]).map(ResourceExt::name_any).collect();
-                bail!("There are several {kind}s{}: say which, one of {}.", self.place(), listed(&names))
+                bail!("There are several {kind}s{}: name one of {}.", self.place(), listed(&names))
             }
         }
     }
 
-    /// What happens to an object, from now on, beginning with how it is.
+    /// Watches an object, beginning with how it is now.
     pub(crate) fn follow(&self, name: &str) -> impl Stream<Item = anyhow::Result<Change<K>>> {
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(cluster::WATCH_LIVES);
+        let config =
+            watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(cluster::WATCH_TIMEOUT_SECONDS);
         let mut listed = false;
         watcher::watcher(self.api.clone(), config).default_backoff().filter_map(move |event| {
             ready(match event {
@@ -145,20 +162,20 @@ where
                 }
                 Ok(Event::InitApply(object) | Event::Apply(object)) => {
                     listed = true;
-                    Some(self.read(&object).map(|object| Change::Seen(Box::new(object))))
+                    Some(self.read(&object).map(|object| Change::Observed(Box::new(object))))
                 }
                 Ok(Event::InitDone) if listed => None,
-                Ok(Event::InitDone | Event::Delete(_)) => Some(Ok(Change::Gone)),
-                Err(error) => Some(self.broken(error).map(Change::Broke)),
+                Ok(Event::InitDone | Event::Delete(_)) => Some(Ok(Change::Deleted)),
+                Err(error) => Some(self.broken(error).map(Change::Failed)),
             })
         })
     }
 
-    /// Why a watch broke, which is opened again by itself.
+    /// Why a watch failed, which starts again by itself.
     ///
     /// # Errors
     ///
-    /// That would not help: someone must grant something first.
+    /// Starting again would not help: a right is missing.
     pub(crate) fn broken(&self, error: watcher::Error) -> anyhow::Result<String> {
         match error {
             watcher::Error::InitialListFailed(why)
@@ -172,69 +189,86 @@ where
         }
     }
 
-    /// Waits, by watch, until an object fulfils a condition; answers how it is then, or none when it is gone.
+    /// Waits, by watch, until an object fulfils a condition. Returns the object, or none if it was deleted.
     pub(crate) async fn wait(&self, name: &str, fulfilled: impl Fn(&K) -> bool) -> anyhow::Result<Option<K>> {
         let mut changes = pin!(self.follow(name));
         while let Some(change) = changes.next().await {
             match change? {
-                Change::Seen(object) if fulfilled(&object) => return Ok(Some(*object)),
-                Change::Gone => return Ok(None),
-                Change::Seen(_) | Change::Broke(_) => {}
+                Change::Observed(object) if fulfilled(&object) => return Ok(Some(*object)),
+                Change::Deleted => return Ok(None),
+                Change::Observed(_) | Change::Failed(_) => {}
             }
         }
         bail!("The watch of {} {name} ended; try again.", Self::kind())
     }
 
-    /// The same; none when time is up.
-    ///
-    /// # Errors
-    ///
-    /// It is gone.
-    async fn until(&self, name: &str, patience: Duration, fulfilled: impl Fn(&K) -> bool) -> anyhow::Result<Option<K>> {
-        match tokio::time::timeout(patience, self.wait(name, fulfilled)).await {
-            Ok(Ok(None)) => bail!("{} {name} was deleted meanwhile.", Self::kind()),
-            Ok(answer) => answer,
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// Asks the operator for something by annotations, and waits until it has done it: answers how the object is then, or
-    /// none when nobody is to wait.
+    /// Requests something of the operator by annotations, and waits until it is done. Returns the object as it is then, or
+    /// none if the user does not want to wait.
     pub(crate) async fn request(
         &self,
         object: K,
-        patience: &Patience,
+        patience: &WaitFlags,
         change: impl Fn(&K) -> anyhow::Result<Annotations>,
         fulfilled: impl Fn(&K) -> bool,
     ) -> anyhow::Result<Option<K>> {
+        let name = object.name_any();
+        match Box::pin(self.request_until_gone(object, patience, change, fulfilled)).await? {
+            Answer::NotAwaited => Ok(None),
+            Answer::Done(after) => Ok(Some(*after)),
+            Answer::Gone => bail!("{} {name} was deleted meanwhile.", Self::kind()),
+        }
+    }
+
+    /// The same, for a request after which the object may be deleted.
+    pub(crate) async fn request_until_gone(
+        &self,
+        object: K,
+        patience: &WaitFlags,
+        change: impl Fn(&K) -> anyhow::Result<Annotations>,
+        fulfilled: impl Fn(&K) -> bool,
+    ) -> anyhow::Result<Answer<K>> {
         let (kind, name) = (Self::kind(), object.name_any());
-        self.annotate(object, change).await?;
+        let annotations = |object: &K| {
+            let all: Map<String, Value> =
+                change(object)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+            Ok(json!({ "metadata": { "annotations": all } }))
+        };
+        Box::pin(self.change(object, annotations)).await?;
         if !patience.wait {
             output::print_lines(&[format!("{kind} {name} is annotated.")])?;
-            return Ok(None);
+            return Ok(Answer::NotAwaited);
         }
-        let after = self.until(&name, patience.timeout, fulfilled).await?;
-        if after.is_none() {
-            bail!(
+        match tokio::time::timeout(patience.timeout, self.wait(&name, fulfilled)).await {
+            Ok(after) => Ok(after?.map_or(Answer::Gone, |after| Answer::Done(Box::new(after)))),
+            Err(_) => bail!(
                 "The operator did not do it within {}: is {} running? The request stays on {kind} {name}, and is carried \
                  out as soon as it runs.",
                 output::age(patience.timeout),
                 self.chart
-            );
+            ),
         }
-        Ok(after)
     }
 
-    /// Changes annotations of an object. What to change, and whether to, may depend on how the object is.
-    async fn annotate(&self, mut object: K, change: impl Fn(&K) -> anyhow::Result<Annotations>) -> anyhow::Result<()> {
-        let name = object.name_any();
+    /// Changes an object by a merge patch. What to change, and whether to, may depend on how the object is.
+    ///
+    /// # Errors
+    ///
+    /// `patch` refuses, or another object has taken the place of this one.
+    pub(crate) async fn change(
+        &self,
+        mut object: K,
+        patch: impl Fn(&K) -> anyhow::Result<Value>,
+    ) -> anyhow::Result<()> {
+        let (kind, name, uid) = (Self::kind(), object.name_any(), object.uid());
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         for _ in 0..ATTEMPTS {
-            let annotations: serde_json::Map<String, Value> =
-                change(&object)?.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
-            // With the version that was read: else a change by someone else in between would be lost.
-            let version = object.resource_version();
-            let patch = json!({ "metadata": { "annotations": annotations, "resourceVersion": version } });
+            if object.uid() != uid {
+                bail!("{kind} {name} was deleted and created again meanwhile: look at it, and try again.");
+            }
+            let mut patch = patch(&object)?;
+            // With the version that was read: else a concurrent change would be lost.
+            (patch["metadata"]["resourceVersion"], patch["metadata"]["uid"]) =
+                (json!(object.resource_version()), json!(uid));
             let write = async {
                 match self.api.patch_metadata(&name, &params, &Patch::Merge(&patch)).await {
                     Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
@@ -246,6 +280,6 @@ where
             }
             object = self.get(&name).await?;
         }
-        bail!("{} {name} changes all the time: try again.", Self::kind())
+        bail!("{kind} {name} keeps changing: try again.")
     }
 }

@@ -1,4 +1,4 @@
-//! How answers look: text for people, JSON for programs, colours where somebody sees them.
+//! The output: text for people, JSON for programs, colours on a terminal.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write, stdout};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-/// The form of an answer.
+/// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
@@ -18,10 +18,10 @@ pub(crate) enum Format {
     Json,
 }
 
-/// The flag that chooses the form of an answer.
+/// The flag that selects the output format.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Output {
-    /// The form of the answer
+    /// The output format
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     pub output: Format,
 }
@@ -65,47 +65,47 @@ impl Paint {
     /// No colours.
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { on: false };
-    /// Colours, whoever sees them.
+    /// Colours in any case.
     #[cfg(test)]
     pub(crate) const COLOURED: Self = Self { on: true };
 
-    /// Colours where somebody sees them, and did not ask for none (see no-color.org).
+    /// Colours on a terminal, unless the user wants none (see no-color.org).
     pub(crate) fn detect(stream: &impl IsTerminal) -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { on: wanted && stream.is_terminal() }
     }
 
-    /// Something went wrong.
+    /// For errors.
     pub(crate) fn error(self, text: impl Display) -> String {
         self.paint("1;31", text)
     }
 
-    /// All is well.
+    /// For what is in order.
     pub(crate) fn good(self, text: impl Display) -> String {
         self.paint("32", text)
     }
 
-    /// Something is not well.
+    /// For what has failed.
     pub(crate) fn bad(self, text: impl Display) -> String {
         self.paint("31", text)
     }
 
-    /// Something is under way.
+    /// For what is in progress.
     pub(crate) fn busy(self, text: impl Display) -> String {
         self.paint("36", text)
     }
 
-    /// Something needs a second look.
+    /// For what may need attention.
     pub(crate) fn odd(self, text: impl Display) -> String {
         self.paint("33", text)
     }
 
-    /// What matters less.
+    /// For what matters less.
     pub(crate) fn faint(self, text: impl Display) -> String {
         self.paint("2", text)
     }
 
-    /// What matters more.
+    /// For what matters more.
     pub(crate) fn strong(self, text: impl Display) -> String {
         self.paint("1", text)
     }
@@ -116,7 +116,7 @@ impl Paint {
     }
 }
 
-/// Rows under a header, in columns as wide as they need to be.
+/// Rows under a header, in aligned columns.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
     let all: Vec<&Vec<String>> = std::iter::once(&header).chain(rows).collect();
@@ -134,12 +134,12 @@ fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(visible(text))))
 }
 
-/// How many characters of a text are seen: colours are not.
+/// The number of visible characters of a text: colours do not count.
 fn visible(text: &str) -> usize {
     cut_at(text, usize::MAX).1
 }
 
-/// A line that fits a width: what does not is left out, and an ellipsis says so.
+/// A line cut to a width, with an ellipsis.
 pub(crate) fn fitted(line: &str, width: usize) -> String {
     if visible(line) <= width {
         return line.to_owned();
@@ -149,24 +149,24 @@ pub(crate) fn fitted(line: &str, width: usize) -> String {
     format!("{}…{off}", &line[..end])
 }
 
-/// Where a line ends after so many characters that are seen, and how many there are up to there.
+/// The end of a line that is cut after so many visible characters, and how many it has up to there.
 fn cut_at(line: &str, most: usize) -> (usize, usize) {
-    let (mut seen, mut in_colour) = (0, false);
+    let (mut visible, mut in_colour) = (0, false);
     for (at, letter) in line.char_indices() {
         if in_colour {
             in_colour = letter != 'm';
         } else if letter == '\x1b' {
             in_colour = true;
-        } else if seen == most {
-            return (at, seen);
+        } else if visible == most {
+            return (at, visible);
         } else {
-            seen += 1;
+            visible += 1;
         }
     }
-    (line.len(), seen)
+    (line.len(), visible)
 }
 
-/// A length of time at a glance, as kubectl shows ages: `45s`, `5m12s`, `3h20m`, `6d`.
+/// A duration, as kubectl shows ages: `45s`, `5m12s`, `3h20m`, `6d`.
 pub(crate) fn age(length: Duration) -> String {
     let seconds = length.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -183,7 +183,7 @@ pub(crate) fn age(length: Duration) -> String {
     }
 }
 
-/// A part of the terminal that is drawn again and again in the same place.
+/// A part of the terminal that is redrawn in place.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     drawn: usize,
@@ -197,7 +197,7 @@ pub(crate) struct Line {
 }
 
 impl Screen {
-    /// Draws lines over those that were drawn before, as many as there is room for.
+    /// Draws lines over the previous ones, as many as fit.
     pub(crate) fn draw(&mut self, lines: &[Line]) -> io::Result<()> {
         let (rows, columns) = size();
         let lines = with_room(lines, rows.saturating_sub(1));
@@ -211,7 +211,7 @@ impl Screen {
         print(&text)
     }
 
-    /// Draws lines for the last time, whole.
+    /// Draws all lines for the last time.
     pub(crate) fn end(self, lines: &[Line]) -> io::Result<()> {
         let mut text = self.back();
         for line in lines {
@@ -227,12 +227,12 @@ impl Screen {
     }
 }
 
-/// As many lines as there is room for; the spare ones go first, and a line says how many went.
+/// As many lines as fit: spare ones are left out first, and a line says how many.
 fn with_room(lines: &[Line], rows: usize) -> Vec<String> {
     if lines.len() <= rows {
         return lines.iter().map(|line| line.text.clone()).collect();
     }
-    // One row is for saying so.
+    // One row for the line that says so.
     let mut excess = lines.len() - rows.saturating_sub(1);
     let mut kept = Vec::new();
     let mut left_out = 0;

@@ -128,7 +128,7 @@ fn assets() -> anyhow::Result<Option<PathBuf>> {
     for name in ["etcd", "kube-apiserver"] {
         if !dir.join(name).is_file() {
             bail!(
-                "KUBEBUILDER_ASSETS is {}, which holds no {name}: correct it, or unset it to use the \
+                "KUBEBUILDER_ASSETS is {}, which does not contain {name}: correct it, or unset it to use the \
                  components that the sandbox builds.",
                 dir.display()
             );

@@ -1,7 +1,7 @@
 //! Components that were built once and are used by every sandbox of this user.
 //!
 //! An entry is a directory named after what went into it. It is built beside its place and moved there
-//! when complete, so a half-built one is never seen; and it carries a manifest, so a damaged one is
+//! when complete, so one that is built in part is never visible; and it carries a manifest, so a damaged one is
 //! noticed. Size and modification time of every program are compared at each use, which takes
 //! microseconds; where the time differs, and in `sandbox doctor`, the content's digest decides.
 
@@ -239,7 +239,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Takes an entry away: first its name, so that it is never seen half removed.
+    /// Removes an entry: first its name, so that it is never visible in part.
     fn discard(&self, entry: &Path) -> anyhow::Result<()> {
         let bin = tempfile::Builder::new().prefix(BIN).tempdir_in(self.dir.join("components"))?;
         fs::rename(entry, bin.path().join("entry")).with_context(|| format!("Cannot remove {}", entry.display()))
@@ -287,7 +287,7 @@ fn write_manifest(entry: &Path, toolchain: &Toolchain, recipe: &Recipe) -> anyho
     let mut binaries = BTreeMap::new();
     for name in recipe.binaries().keys() {
         let file = File::open(entry.join("bin").join(name));
-        let file = file.map_err(|_| anyhow!("Building {} gave no {name}.", recipe.name))?;
+        let file = file.map_err(|_| anyhow!("Building {} did not produce {name}.", recipe.name))?;
         binaries.insert(name.clone(), fingerprint(&file)?);
     }
     let mut definitions = BTreeMap::new();

@@ -37,12 +37,16 @@ struct Spec {
     version: Option<String>,
     /// Name of the program → package it is built from.
     binaries: BTreeMap<String, String>,
-    /// Go variables set when linking; `{version}`, `{major}` and `{minor}` stand for the pinned version.
+    /// Go variables set when linking; `{version}` stands for the pinned version, `{number}` for it without its `v`, `{major}` and
+    /// `{minor}` for its first numbers.
     #[serde(default)]
     variables: BTreeMap<String, String>,
     /// Build tags, which leave out what is not needed.
     #[serde(default)]
     tags: Vec<String>,
+    /// Whether it has parts in C. They are linked statically, so that the program runs in an image without libraries.
+    #[serde(default)]
+    cgo: bool,
     /// The folder of the module that holds the definitions of its kinds.
     definitions: Option<String>,
 }
@@ -152,16 +156,25 @@ impl Recipe {
         self.spec.tags.join(",")
     }
 
+    /// Whether it has parts in C.
+    pub(crate) fn cgo(&self) -> bool {
+        self.spec.cgo
+    }
+
     /// The flags for the linker: no symbols, no debug information, and the component's own variables.
     pub(crate) fn linker_flags(&self) -> String {
-        let mut parts = self.version.trim_start_matches('v').split('.');
+        let number = self.version.trim_start_matches('v');
+        let mut parts = number.split('.');
         let major = parts.next().unwrap_or_default();
         let minor = parts.next().unwrap_or_default();
         let variables = self.spec.variables.iter().map(|(variable, value)| {
-            let value = value.replace("{version}", &self.version).replace("{major}", major).replace("{minor}", minor);
+            let words =
+                [("{version}", self.version.as_str()), ("{number}", number), ("{major}", major), ("{minor}", minor)];
+            let value = words.iter().fold(value.clone(), |value, (word, meaning)| value.replace(word, meaning));
             format!(" -X '{variable}={value}'")
         });
-        std::iter::once("-s -w".to_owned()).chain(variables).collect()
+        let in_c = self.spec.cgo.then(|| " -linkmode external -extldflags '-static'".to_owned());
+        std::iter::once("-s -w".to_owned()).chain(in_c).chain(variables).collect()
     }
 
     /// A digest of every source file in the folder, by name and content, and of the flags for the linker.

@@ -117,7 +117,8 @@ mod tests {
             answer,
             Err("There is no component \"kubelte\": choose one of etcd, kube-apiserver, \
                  kube-controller-manager, kube-scheduler, node-init, containerd, kubelet, kube-proxy, git, \
-                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, terraform, traefik."
+                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, spire, \
+                 terraform, traefik."
                 .to_owned())
         );
     }

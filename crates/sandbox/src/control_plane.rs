@@ -31,7 +31,7 @@ const PORT_ATTEMPTS: usize = 5;
 
 /// Hears of a start as it proceeds.
 pub(crate) trait Observer: Send + Sync {
-    /// A process runs. Heard before anything else happens, so that it can be written down.
+    /// A process runs. Reported before anything else happens, so that it can be recorded.
     fn spawned(&self, _: Component, _: &ProcessId, _: u16) -> anyhow::Result<()> {
         Ok(())
     }
@@ -45,7 +45,7 @@ pub(crate) trait Observer: Send + Sync {
     }
 }
 
-/// Somebody who wants to hear nothing.
+/// A listener that ignores everything.
 pub(crate) struct Nobody;
 
 impl Observer for Nobody {}
@@ -225,7 +225,7 @@ impl ControlPlane {
         if let Component::Part(part) = component
             && !part.is_process()
         {
-            bail!("{part} is no process of its own: it cannot be stopped.");
+            bail!("{part} is not a process of its own: it cannot be stopped.");
         }
         let grace = match signal {
             Signal::Kill => Duration::ZERO,
@@ -334,7 +334,7 @@ impl ControlPlane {
         }
         if let Component::Part(part) = component {
             let Work::Process { call, .. } = part.definition().work else {
-                bail!("{part} is no process of its own.");
+                bail!("{part} is not a process of its own.");
             };
             return Ok(Call { words: call(&self.place(part))?, forks: false });
         }
@@ -370,7 +370,7 @@ impl ControlPlane {
             (Component::Containerd, Some(enclosure)) => Ok(Probe::Socket(enclosure.file(settings::CONTAINERD_SOCKET))),
             (Component::Part(part), _) => match part.definition().work {
                 Work::Process { health, .. } => Probe::part(health, (self.address(component), self.port(component))),
-                Work::Pods(_) | Work::Files { .. } => bail!("{part} is no process of its own."),
+                Work::Pods(_) | Work::Images(_) | Work::Files { .. } => bail!("{part} is not a process of its own."),
             },
             _ => Probe::http(&self.home, component, (self.address(component), self.port(component))).await,
         }
@@ -419,7 +419,7 @@ impl ControlPlane {
         running.and_then(|r| r.output(&log).ok()).unwrap_or_default()
     }
 
-    /// The end of a component's log, for somebody who will not find the log any more.
+    /// The end of a component's log, for an error that is read when the log is gone.
     fn last_words(&self, component: Component) -> String {
         let output = self.output(component);
         let lines: Vec<&str> = output.lines().collect();

@@ -1,7 +1,7 @@
 //! Directories that belong to a living process, and those whose process is gone.
 //!
 //! The owner holds a lock on a file inside. The kernel frees it when the owner ends, however it ends, and
-//! unlike a process number it is never taken over by somebody else.
+//! unlike a process number it is never reused by another process.
 
 use std::fs::{self, File};
 use std::io;

@@ -26,7 +26,7 @@ pub(crate) fn write_files(home: &Home, options: &Options) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The arguments of a component. `port` tells the port of each; `network` is that of the node, if any.
+/// The arguments of a component. `port` returns the port of each; `network` is that of the node, if any.
 pub(crate) fn of(
     component: Component,
     home: &Home,

@@ -13,7 +13,8 @@ use crate::catalogue::Recipe;
 use crate::path_lookup;
 use crate::progress::Step;
 
-/// Everything that decides what comes out of a build, apart from the sources: part of the cache key.
+/// Everything that decides what comes out of a build, apart from the sources: part of the cache key. A component with parts in C
+/// says so itself, in what is another part of that key.
 pub(crate) const BUILD_SETTINGS: [(&str, &str); 4] = [
     ("CGO_ENABLED", "0"),
     ("GOFLAGS", "-mod=readonly -buildvcs=false"),
@@ -61,7 +62,7 @@ impl Toolchain {
     }
 
     /// # Errors
-    /// This Go is older than the component asks for.
+    /// This Go is older than the component asks for, or there is no compiler for its parts in C.
     pub(crate) fn serves(&self, recipe: &Recipe) -> anyhow::Result<()> {
         if numbers(&self.version) < numbers(&recipe.go) {
             bail!(
@@ -71,6 +72,9 @@ impl Toolchain {
                 recipe.version,
                 recipe.go
             );
+        }
+        if recipe.cgo() && path_lookup("gcc").is_none() {
+            bail!("{} has parts in C, and gcc is not found: install the packages gcc and libc6-dev.", recipe.name);
         }
         Ok(())
     }
@@ -172,6 +176,9 @@ impl Toolchain {
             .env("GOTMPDIR", tmp)
             // Compilers are short-lived: not collecting garbage saves a quarter of the time.
             .env("GOGC", "off");
+        if recipe.cgo() {
+            command.env("CGO_ENABLED", "1").env("CC", "gcc");
+        }
         command
     }
 }
@@ -199,7 +206,7 @@ enum Event<'a> {
     Tick,
 }
 
-/// Runs Go to its end, telling of each line and ten times a second that time passes.
+/// Runs Go to its end, and reports each line, and ten times a second that time passes.
 async fn run(mut command: Command, recipe: &Recipe, mut hear: impl FnMut(Event<'_>)) -> anyhow::Result<()> {
     let child = command
         .stdin(Stdio::null())
@@ -241,7 +248,7 @@ fn lines<R: AsyncRead + Unpin>(from: R) -> tokio::io::Lines<BufReader<R>> {
     BufReader::new(from).lines()
 }
 
-/// Go and the compilers it started: ended when nobody waits for them any more.
+/// Go and the compilers that it started: ended when the caller no longer waits for them.
 struct Group(Child);
 
 impl Drop for Group {
@@ -259,7 +266,7 @@ impl Drop for Group {
     }
 }
 
-/// One sentence for the causes that people can cure, and Go's own words for the rest.
+/// One sentence for the causes that people can remedy, and the output of Go for the rest.
 fn explain(recipe: &Recipe, said: &[String]) -> anyhow::Error {
     let has = |needles: &[&str]| said.iter().find(|line| needles.iter().any(|needle| line.contains(needle)));
     let name = &recipe.name;
@@ -277,12 +284,12 @@ fn explain(recipe: &Recipe, said: &[String]) -> anyhow::Error {
     ]) {
         return anyhow!(
             "The sources of {name} could not be downloaded: this needs access to a Go module proxy once. \
-             Check the network and GOPROXY, or copy a filled cache to OPCORE_CACHE. Go said: {}",
+             Check the network and GOPROXY, or copy a filled cache to OPCORE_CACHE. The output of Go: {}",
             line.trim()
         );
     }
     let last = &said[said.len().saturating_sub(12)..];
-    anyhow!("Building {name} failed. Go said:\n  {}", last.join("\n  "))
+    anyhow!("Building {name} failed. The output of Go:\n  {}", last.join("\n  "))
 }
 
 /// The sentence for a full disk.
@@ -294,7 +301,7 @@ pub(crate) fn no_space(name: &str) -> anyhow::Error {
     )
 }
 
-/// `1.26.8` → `[1, 26, 8]`; what is no number (`rc1`) counts as its leading digits.
+/// `1.26.8` → `[1, 26, 8]`; what is not a number (`rc1`) counts as its leading digits.
 fn numbers(version: &str) -> Vec<u32> {
     version
         .split('.')

@@ -21,7 +21,7 @@ use crate::{Component, path_lookup};
 pub(crate) enum Lifetime {
     /// Until the process that started them ends, however it ends.
     WithThisProcess,
-    /// Until somebody ends them.
+    /// Until they are removed.
     UntilDown,
 }
 

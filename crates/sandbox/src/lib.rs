@@ -59,7 +59,7 @@ pub async fn program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(binaries.get(name)?.to_owned())
 }
 
-/// Why no node can run on this machine, in words that say what to do about it.
+/// Why a node cannot run on this machine, with the remedy.
 ///
 /// # Errors
 /// One cannot.

@@ -141,7 +141,7 @@ impl Pki {
 /// The kubelet's name in the cluster: that of [`node::NAME`] with what Kubernetes puts before it.
 const NODE_USER: &str = "system:node:node";
 
-/// What a certificate says about its holder.
+/// The subject of a certificate.
 struct Profile {
     common_name: &'static str,
     organization: Option<&'static str>,

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
 /// Below the ports that the kernel hands out to outgoing connections (from 32768) and below NodePorts
-/// (from 30000): a port found free here is taken only by somebody who asks for it.
+/// (from 30000): a port found free here is taken only by a process that asks for it.
 const RANGE: std::ops::Range<u16> = 20000..30000;
 
-/// A port that nobody listens on now. Whoever uses it must expect to lose a race and ask again.
+/// A port on which no process listens now. Another process may take it first: the caller must be ready to ask again.
 pub(crate) fn free() -> io::Result<u16> {
     let width = u64::from(RANGE.end - RANGE.start);
     for _ in 0..1000 {
@@ -21,7 +21,7 @@ pub(crate) fn free() -> io::Result<u16> {
     Err(io::Error::other("none of a thousand ports between 20000 and 30000 is free"))
 }
 
-/// Whether somebody could listen on it now.
+/// Whether a process could listen on it now.
 pub(crate) fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }

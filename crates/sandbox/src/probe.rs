@@ -63,7 +63,7 @@ impl Probe {
         match self {
             Self::Http { client, path } => get(client, path).await,
             Self::Socket(path) => {
-                UnixStream::connect(path).await.context("nobody listens on its socket")?;
+                UnixStream::connect(path).await.context("no process listens on its socket")?;
                 Ok(())
             }
         }
@@ -75,7 +75,7 @@ async fn get(client: &Client, path: &str) -> anyhow::Result<()> {
     let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request));
     answer
         .await
-        .map_err(|_| anyhow!("{path} gave no answer within 5 s"))?
+        .map_err(|_| anyhow!("{path} did not answer within 5 s"))?
         .with_context(|| format!("{path} is not answered with ok"))?;
     Ok(())
 }

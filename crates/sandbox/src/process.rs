@@ -1,4 +1,4 @@
-//! Processes that are named so that nobody else's is ever signalled, and children that die with us.
+//! Processes that are identified so that no other process is ever signalled, and children that die with us.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-/// A process, told apart from a later one that got the same number.
+/// A process, distinguished from a later one with the same number.
 ///
 /// The kernel reuses process numbers; number, start time and boot together are unique.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

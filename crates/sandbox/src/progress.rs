@@ -23,7 +23,7 @@ pub(crate) enum Progress {
 }
 
 impl Progress {
-    /// Live where somebody watches.
+    /// Redrawn on a terminal.
     pub(crate) fn detect() -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if stderr().is_terminal() && !dumb { Self::Terminal } else { Self::Log }
@@ -35,7 +35,7 @@ impl Progress {
         Step { name: name.to_owned(), progress: self, started: now, logged: now, shown: None }
     }
 
-    /// A line about something that is no step.
+    /// A line about something that is not a step.
     pub(crate) fn say(self, name: &str, text: &str) {
         match self {
             #[cfg(test)]
@@ -118,7 +118,7 @@ pub(crate) fn paint(colour: &str, text: &str) -> String {
     }
 }
 
-/// A line that cannot be written is no reason to fail.
+/// A line that cannot be written is not a reason to fail.
 fn write(text: &str) {
     let mut out = stderr().lock();
     let _ = out.write_all(text.as_bytes());

@@ -17,7 +17,8 @@ use crate::control_plane::{ControlPlane, Nobody};
 use crate::home::Home;
 use crate::image::{self, Image, Layout};
 use crate::launch::Lifetime;
-use crate::node::Enclosure;
+use crate::node::{Enclosure, remains};
+use crate::parts::Work;
 use crate::process::ProcessId;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
@@ -85,7 +86,7 @@ impl Sandbox {
     /// May be called from any number of tests at once, each with a runtime of its own.
     ///
     /// # Errors
-    /// It cannot be started. All callers are told, none tries again.
+    /// It cannot be started. All callers get the error, none tries again.
     pub async fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceCell<Result<Sandbox, String>> = OnceCell::const_new();
         let shared = SHARED
@@ -103,11 +104,11 @@ impl Sandbox {
     /// As [`Self::shared`], with a node on which pods run.
     ///
     /// It is the cluster of `OPCORE_KUBECONFIG` when that has a node: `sandbox run --node` gives one to a
-    /// whole test run, and a cluster that is no sandbox is taken to have nodes. Otherwise one is started on
+    /// whole test run, and a cluster that is not a sandbox is taken to have nodes. Otherwise one is started on
     /// first use, with an audit log.
     ///
     /// # Errors
-    /// It cannot be started. All callers are told, none tries again.
+    /// It cannot be started. All callers get the error, none tries again.
     pub async fn shared_with_node() -> anyhow::Result<&'static Self> {
         static SHARED: OnceCell<Result<Sandbox, String>> = OnceCell::const_new();
         if Self::node_is_given().await? {
@@ -215,7 +216,7 @@ impl Sandbox {
         Ok(name)
     }
 
-    /// Ends a component and returns when it is gone. One that does not run is no error.
+    /// Ends a component and returns when it is gone. It is not an error if it does not run.
     ///
     /// # Errors
     /// The cluster was not started by this process.
@@ -242,12 +243,12 @@ impl Sandbox {
 
     /// The directory that the node has as `/srv`, wherever it lies on this machine: pods find files of this machine
     /// there, and leave some, by a `hostPath` volume below `/srv`. Anybody may write to it. `None` without a node, and
-    /// for a cluster that is no sandbox.
+    /// for a cluster that is not a sandbox.
     pub fn srv(&self) -> Option<PathBuf> {
         self.enclosure().and_then(|_| self.home()).map(Home::srv)
     }
 
-    /// The log of a component. A cluster that is no sandbox keeps its logs to itself: there it is
+    /// The log of a component. A cluster that is not a sandbox keeps its logs to itself: there it is
     /// `/dev/null`, which can be read and holds nothing.
     pub fn log(&self, component: Component) -> PathBuf {
         self.home().map_or_else(|| "/dev/null".into(), |home| home.log(component))
@@ -282,25 +283,47 @@ impl Sandbox {
     /// Puts an image that `sandbox image build` made into the node.
     ///
     /// # Errors
-    /// There is no node, or the file holds no image that can run here.
+    /// There is no node, or the file does not hold an image that can run here.
     pub async fn load_image_file(&self, file: &Path) -> anyhow::Result<()> {
         let file = file.to_owned();
         self.load(move || Layout::read(&file, None)).await
     }
 
+    /// Adds a part that is images for pods, e.g. `"spire".parse()?`: puts them into the node and their kinds into the cluster, as
+    /// `sandbox up --with` does.
+    ///
+    /// # Errors
+    /// There is no node, or the part does not consist of images, or it cannot be built.
+    pub async fn add_images(&self, part: Part) -> anyhow::Result<()> {
+        let Work::Images(images) = part.definition().work else {
+            bail!("{part} is started with a sandbox: name it in Options {{ with, .. }}.");
+        };
+        let (home, enclosure) = self.node()?;
+        let binaries = Binaries::for_parts(&[part], true, Progress::detect()).await?;
+        let network = remains::network(home);
+        let place = parts::Place { part, home, binaries: &binaries, network, port: 0 };
+        parts::install_definitions(&place, || self.client()).await?;
+        parts::prepare(&place)?;
+        parts::load_images(images, &binaries, &enclosure, home).await
+    }
+
     async fn load(&self, made: impl FnOnce() -> anyhow::Result<Layout> + Send + 'static) -> anyhow::Result<()> {
-        let home = match &self.place {
-            Place::Own { plane, .. } => plane.home(),
-            Place::Given { home: Some(home), .. } => home,
-            Place::Given { home: None, .. } => bail!(
+        let (home, enclosure) = self.node()?;
+        let layout = tokio::task::spawn_blocking(made).await??;
+        image::load(layout, &enclosure, home).await
+    }
+
+    /// What is needed to put images into its node.
+    fn node(&self) -> anyhow::Result<(&Home, Enclosure)> {
+        let Some(home) = self.home() else {
+            bail!(
                 "Images cannot be put into a cluster given by OPCORE_KUBECONFIG: load them with the tools of that \
                  cluster."
-            ),
+            );
         };
         let enclosure =
             self.enclosure().context("This sandbox has no node: start one with Options { node: true, .. }")?;
-        let layout = tokio::task::spawn_blocking(made).await??;
-        image::load(layout, &enclosure, home).await
+        Ok((home, enclosure))
     }
 
     /// Where its node runs, if it has one.
@@ -339,14 +362,14 @@ impl Sandbox {
         }
     }
 
-    /// Whether it is a cluster of somebody else, with objects of theirs in it.
+    /// Whether it is a cluster of other people, with their objects in it.
     pub fn is_foreign(&self) -> bool {
         matches!(&self.place, Place::Given { home: None, .. })
     }
 }
 
 /// Runs work on a thread and a runtime of its own: nothing blocks the caller's runtime, and what is
-/// made does not depend on how long that one lives. A result that nobody waits for is dropped.
+/// made does not depend on how long that one lives. A result that no caller waits for is dropped.
 async fn on_a_thread<T, F>(work: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<T>
 where
     T: Send + 'static,
@@ -389,7 +412,7 @@ fn has_ended(run: &str) -> bool {
         .is_some_and(|(pid, start)| ProcessId::of(pid).is_none_or(|now| now.started() != start))
 }
 
-/// Best effort: a run that could not clean up is no reason for the next one to fail.
+/// Best effort: a run that could not clean up does not make the next one fail.
 async fn remove_namespaces_of_ended_runs(client: &Client) {
     let api: Api<Namespace> = Api::all(client.clone());
     let Ok(found) = api.list_metadata(&ListParams::default().labels(OWNER_LABEL)).await else {

@@ -1,4 +1,4 @@
-//! Sandboxes that live until somebody ends them: one directory each, in the user's state directory.
+//! Sandboxes that live until they are removed: one directory each, in the user's state directory.
 //!
 //! A directory appears under its name in one step, with its lock held and its state written. Whoever
 //! starts it holds the lock until it is ready. So one that is "starting" while its lock is free was left
@@ -96,10 +96,10 @@ pub(crate) struct Existing {
 }
 
 impl Existing {
-    /// Takes its lock: while it is held nobody else adds to it or removes it.
+    /// Takes its lock: while it is held no other process adds to it or removes it.
     ///
     /// # Errors
-    /// Somebody else holds it.
+    /// Another process holds it.
     pub(crate) fn hold(&self) -> anyhow::Result<File> {
         let name = &self.name;
         // One that lost its lock gets a new one: whoever starts one has it from the beginning.
@@ -224,7 +224,7 @@ impl Sandboxes {
     /// One by its name.
     ///
     /// # Errors
-    /// There is none: the answer lists those that exist.
+    /// There is none: the error lists those that exist.
     pub(crate) fn get(&self, name: &str) -> anyhow::Result<Existing> {
         self.find(name)?.ok_or_else(|| {
             let names = self.names();
@@ -264,7 +264,7 @@ impl Sandboxes {
         self.discard(home)
     }
 
-    /// Takes a directory away: first its name, so that it is never seen half removed.
+    /// Removes a directory: first its name, so that it is never visible in part.
     fn discard(&self, home: &Home) -> anyhow::Result<()> {
         let trash = tempfile::Builder::new().prefix(".old-").tempdir_in(&self.dir)?;
         fs::rename(home.dir(), trash.path().join("sandbox"))

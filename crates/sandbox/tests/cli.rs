@@ -285,7 +285,7 @@ fn what_cannot_be_is_answered_with_one_sentence() -> anyhow::Result<()> {
 
     let mut command = user.command(["up"]);
     let said = answer(command.env("KUBEBUILDER_ASSETS", user.dir.path()))?.refusal()?;
-    ensure!(said.contains("which holds no etcd: correct it, or unset it"), "{said}");
+    ensure!(said.contains("which does not contain etcd: correct it, or unset it"), "{said}");
     Ok(())
 }
 
@@ -298,7 +298,7 @@ fn scripts_learn_where_a_program_is_and_nothing_else() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_component_that_cannot_be_built_is_answered_with_the_cure() -> anyhow::Result<()> {
+fn a_component_that_cannot_be_built_is_answered_with_the_remedy() -> anyhow::Result<()> {
     let user = User::new()?;
     let empty = user.dir.path().join("empty");
     fs::create_dir(&empty)?;
@@ -374,7 +374,7 @@ fn doctor_says_what_is_missing_and_how_to_get_it() -> anyhow::Result<()> {
     fs::create_dir(&empty)?;
     let said = answer(user.command(["doctor"]).env("PATH", &empty))?;
     ensure!(said.status.code() == Some(1), "{}", said.status);
-    for part in ["MISSING  setpriv", "cure: apt-get install util-linux", "MISSING  go", "2 things are missing."] {
+    for part in ["MISSING  setpriv", "remedy: apt-get install util-linux", "MISSING  go", "2 things are missing."] {
         ensure!(said.out.contains(part), "no {part:?} in:\n{}", said.out);
     }
 

@@ -1,4 +1,5 @@
-//! Prints the definition of a kind, as the chart installs it: `crd terraformworkspaces | simpleresources`. JSON is YAML.
+//! Prints the CustomResourceDefinition of a kind, as the chart installs it: `crd terraformworkspaces |
+//! simpleresources`. JSON is YAML.
 
 use kube::CustomResourceExt;
 use terraform_runner_operator::api::v1alpha1::{SimpleResource, TerraformWorkspace};

@@ -71,7 +71,7 @@ fn relations(workspace: &TerraformWorkspace) -> Relations {
 }
 
 impl Workspaces {
-    /// An operator without any knowledge.
+    /// An operator without any cached state.
     pub fn new(settings: Settings, limits: Limits) -> Self {
         Self {
             settings,
@@ -158,19 +158,19 @@ impl Operator for Workspaces {
         observe::observe(workspace, &context.reader(), &self.settings, &self.room).await
     }
 
-    fn decide(&self, workspace: &TerraformWorkspace, seen: &Observed, now: Timestamp) -> DecisionOf<Self> {
-        keep_applied(workspace, seen, &self.settings, now)
+    fn decide(&self, workspace: &TerraformWorkspace, observed: &Observed, now: Timestamp) -> DecisionOf<Self> {
+        keep_applied(workspace, observed, &self.settings, now)
     }
 
-    fn tear_down(&self, workspace: &TerraformWorkspace, seen: &Observed, now: Timestamp) -> DecisionOf<Self> {
-        tear_down(workspace, seen, &self.settings, now)
+    fn tear_down(&self, workspace: &TerraformWorkspace, observed: &Observed, now: Timestamp) -> DecisionOf<Self> {
+        tear_down(workspace, observed, &self.settings, now)
     }
 
     async fn admit(
         &self,
         workspace: &TerraformWorkspace,
         turn: Turn,
-        seen: &mut Observed,
+        observed: &mut Observed,
         context: &Context,
         _: Timestamp,
     ) -> Result<Admission, Error> {
@@ -185,8 +185,8 @@ impl Operator for Workspaces {
                     // That run is over by now: a workspace that has waited longer for a turn comes first.
                     self.release(&key);
                 }
-                seen.turn = self.slots.take(&key, class);
-                if !seen.turn {
+                observed.turn = self.slots.take(&key, class);
+                if !observed.turn {
                     return Ok(Admission::DecideAnew);
                 }
                 for next in self.slots.due() {

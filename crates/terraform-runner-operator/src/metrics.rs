@@ -21,49 +21,49 @@ pub const RUNS: Metric = Metric {
     name: "opcore_terraform_runs_total",
     kind: Kind::Counter,
     labels: &["action", "outcome"],
-    help: "Runs that are over, by what they did (plan, apply, check, destroy) and how they ended.",
+    help: "Completed runs, by action (plan, apply, check, destroy) and outcome.",
 };
 /// How long runs took.
 pub const RUN_SECONDS: Metric = Metric {
     name: "opcore_terraform_run_duration_seconds",
     kind: Kind::Histogram,
     labels: &["action"],
-    help: "How long runs took, from the decision to the end, with the start of their pods.",
+    help: "The duration of runs from the decision to the end, including the start of their pods.",
 };
 /// Active runs.
 pub const ACTIVE: Metric = Metric {
     name: "opcore_terraform_runs_active",
     kind: Kind::Gauge,
     labels: &["class"],
-    help: "Runs under way: run, or check for comparisons with reality.",
+    help: "Runs in progress: run, or check for comparisons of the infrastructure with the state.",
 };
 /// Workspaces that wait for a turn.
 pub const WAITING: Metric = Metric {
     name: "opcore_terraform_runs_waiting",
     kind: Kind::Gauge,
     labels: &["class"],
-    help: "Workspaces that wait for a turn, since as many runs as may are under way: run, or check.",
+    help: "Workspaces that wait for their turn, because the maximum number of runs is in progress: run, or check.",
 };
 /// The phase of workspaces.
 pub const PHASE: Metric = Metric {
     name: "opcore_terraform_workspace_phase",
     kind: Kind::Gauge,
     labels: &["namespace", "name", "phase"],
-    help: "1 for the phase that a workspace is in now: in AwaitingApproval a plan waits for a person.",
+    help: "1 for the current phase of a workspace; in AwaitingApproval, a plan waits for approval.",
 };
 /// Failed runs in a row.
 pub const FAILURES: Metric = Metric {
     name: "opcore_terraform_workspace_failures",
     kind: Kind::Gauge,
     labels: &["namespace", "name"],
-    help: "Runs of a workspace in a row that failed.",
+    help: "The number of consecutive failed runs of a workspace.",
 };
 /// Resources that differ.
 pub const DRIFTED: Metric = Metric {
     name: "opcore_terraform_workspace_drifted_resources",
     kind: Kind::Gauge,
     labels: &["namespace", "name"],
-    help: "Resources of a workspace in which reality was last found to differ from the state.",
+    help: "The number of resources of a workspace that differed from the state at the last comparison.",
 };
 /// All metrics that only this operator has.
 pub const ALL: &[Metric] = &[RUNS, RUN_SECONDS, ACTIVE, WAITING, PHASE, FAILURES, DRIFTED];

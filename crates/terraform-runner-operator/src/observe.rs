@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 mod kept;
 
-pub use kept::KeySeen;
+pub use kept::ObservedKey;
 
 use crate::api::v1alpha1::{
     Dependency, LockStatus, ManagedBackend, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
@@ -49,9 +49,9 @@ pub struct Observed {
     /// A property of its pods that is requested but not allowed, not even for a destroy.
     pub refused: Option<Problem>,
     /// Its Jobs.
-    pub jobs: Vec<JobSeen>,
+    pub jobs: Vec<ObservedJob>,
     /// The pod of the active run.
-    pub pod: PodSeen,
+    pub pod: ObservedPod,
     /// The report of the last run.
     pub report: Option<Report>,
     /// What a run had begun to create and the state does not contain.
@@ -61,12 +61,12 @@ pub struct Observed {
     /// Why the reported outputs cannot be read.
     pub outputs_fault: Option<String>,
     /// The Secrets that were created for it.
-    pub parts: Vec<PartSeen>,
+    pub parts: Vec<ObservedPart>,
     /// The places of the current versions of the state, if there are more places than there should be and nobody is
     /// writing.
     pub kept_places: Option<BTreeSet<usize>>,
     /// The lock of the state, if it is held.
-    pub lock: Option<LockSeen>,
+    pub lock: Option<ObservedLock>,
     /// The Lease that serves as the lock, held or not.
     pub lease: Option<Target>,
     /// The state to adopt, if the workspace names one and has none of its own.
@@ -80,7 +80,7 @@ pub struct Observed {
     /// Whether a run may begin: true until a turn was refused.
     pub turn: bool,
     /// The key for the hashes of its inputs; none if it was not needed.
-    pub key: Option<KeySeen>,
+    pub key: Option<ObservedKey>,
     /// Permission to keep more than a little of the referenced data in memory, as long as this is held.
     pub room: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -105,7 +105,7 @@ impl Default for Room {
 
 /// A Job of a workspace.
 #[derive(Clone, Debug)]
-pub struct JobSeen {
+pub struct ObservedJob {
     /// The exact Job.
     pub target: Target,
     /// When it was created.
@@ -118,7 +118,7 @@ pub struct JobSeen {
 
 /// The pod of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum PodSeen {
+pub enum ObservedPod {
     /// It does not exist.
     #[default]
     None,
@@ -131,6 +131,8 @@ pub enum PodSeen {
     },
     /// It is not starting, for this reason.
     Stuck(String),
+    /// It has ended, and Terraform has certainly never run in it, for this reason.
+    NeverRan(String),
     /// Terraform is running in it, or has run.
     Started,
     /// Terraform is running in it, or has run, and the pod should be gone by now.
@@ -155,7 +157,7 @@ pub enum JobEnd {
 
 /// A Secret that was created for a workspace.
 #[derive(Clone, Debug)]
-pub struct PartSeen {
+pub struct ObservedPart {
     /// The exact Secret.
     pub target: Target,
     /// Its role: `inputs`, `outputs`, `kept`.
@@ -168,7 +170,7 @@ pub struct PartSeen {
 
 /// The lock of the state.
 #[derive(Clone, Debug)]
-pub struct LockSeen {
+pub struct ObservedLock {
     /// The exact Lease.
     pub target: Target,
     /// Its version.
@@ -183,7 +185,7 @@ pub struct LockSeen {
     pub is_alive: bool,
 }
 
-impl LockSeen {
+impl ObservedLock {
     /// Identifies this lock exactly: its holder, and since when it is held.
     pub fn words(&self) -> String {
         LockStatus { holder: self.holder.clone(), since: self.since }.words()
@@ -192,7 +194,7 @@ impl LockSeen {
 
 impl Observed {
     /// The Job of this name.
-    pub fn job(&self, name: &str) -> Option<&JobSeen> {
+    pub fn job(&self, name: &str) -> Option<&ObservedJob> {
         self.jobs.iter().find(|job| job.target.name == name)
     }
 
@@ -240,8 +242,8 @@ pub(crate) async fn observe(
         .map(|secret| reading.adopted(secret, workspace.name_any()))
         .into();
     let adopted = adopted.await.transpose()?;
-    let (told, key) = futures::try_join!(reading.told(workspace, &parts), reading.key(workspace, &parts))?;
-    let lock = match lease.as_ref().and_then(lock_seen) {
+    let (reports, key) = futures::try_join!(reading.run_reports(workspace, &parts), reading.key(workspace, &parts))?;
+    let lock = match lease.as_ref().and_then(observed_lock) {
         Some(mut lock) => {
             let pods = match &pods {
                 Some(pods) => pods.clone(),
@@ -264,11 +266,11 @@ pub(crate) async fn observe(
         inputs: sources.and_then(|sources| render::keyed_inputs(&workspace.spec, &sources, &key.of_inputs(workspace))),
         refused: settings.authors.permit_pods(&workspace.spec).err(),
         jobs,
-        pod: run.map(|run| pod_seen(pods.iter().flatten(), &run.job)).unwrap_or_default(),
-        report: told.report,
-        journal: told.journal,
-        outputs: told.outputs,
-        outputs_fault: told.outputs_fault,
+        pod: run.map(|run| observed_pod(pods.iter().flatten(), &run.job)).unwrap_or_default(),
+        report: reports.report,
+        journal: reports.journal,
+        outputs: reports.outputs,
+        outputs_fault: reports.outputs_fault,
         parts,
         kept_places,
         lock,
@@ -308,9 +310,9 @@ impl Reading {
         ListParams::default().labels(&format!("{OWNER_LABEL}={}", self.uid))
     }
 
-    async fn jobs(&self) -> Result<Vec<JobSeen>, Error> {
+    async fn jobs(&self) -> Result<Vec<ObservedJob>, Error> {
         let jobs = self.reader.namespaced::<Job>(&self.namespace);
-        Ok(jobs.list(&self.ours()).await?.items.iter().map(job_seen).collect())
+        Ok(jobs.list(&self.ours()).await?.items.iter().map(observed_job).collect())
     }
 
     async fn pods(&self) -> Result<Vec<Pod>, Error> {
@@ -394,13 +396,13 @@ impl Reading {
         })
     }
 
-    async fn parts(&self) -> Result<Vec<PartSeen>, Error> {
+    async fn parts(&self) -> Result<Vec<ObservedPart>, Error> {
         let secrets = self.reader.namespaced::<Secret>(&self.namespace);
         let all = secrets.list_metadata(&self.ours()).await?;
-        Ok(all.items.iter().map(part_seen).collect())
+        Ok(all.items.iter().map(observed_part).collect())
     }
 
-    async fn kept_places(&self, parts: &[PartSeen], states: i32) -> Result<Option<BTreeSet<usize>>, Error> {
+    async fn kept_places(&self, parts: &[ObservedPart], states: i32) -> Result<Option<BTreeSet<usize>>, Error> {
         let used: BTreeSet<usize> = parts.iter().filter_map(|part| self.names.place_of(&part.target.name)).collect();
         if used.len() <= usize::try_from(states).unwrap_or(1).max(1) {
             return Ok(None);
@@ -410,7 +412,7 @@ impl Reading {
         let bytes = secret.as_ref().and_then(|secret| secret.data.as_ref()?.get(INDEX_KEY));
         let index = bytes.and_then(|bytes| serde_json::from_slice::<Index>(&bytes.0).ok());
         // Last: a process that began to write after the Secrets were listed holds the lock by now.
-        let is_held = self.lease().await?.is_some_and(|lease| lock_seen(&lease).is_some());
+        let is_held = self.lease().await?.is_some_and(|lease| observed_lock(&lease).is_some());
         let index = index.filter(|index| !is_held && index.current().is_some());
         Ok(index.map(|index| index.versions.iter().map(|version| version.place).collect()))
     }
@@ -536,8 +538,8 @@ fn ending(job: &Job) -> Option<JobEnd> {
     })
 }
 
-fn job_seen(job: &Job) -> JobSeen {
-    JobSeen {
+fn observed_job(job: &Job) -> ObservedJob {
+    ObservedJob {
         target: Target::of(job),
         made_at: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
         ended: ending(job),
@@ -545,9 +547,9 @@ fn job_seen(job: &Job) -> JobSeen {
     }
 }
 
-fn part_seen(secret: &PartialObjectMeta<Secret>) -> PartSeen {
+fn observed_part(secret: &PartialObjectMeta<Secret>) -> ObservedPart {
     let resource = kube::api::ApiResource::erase::<Secret>(&());
-    PartSeen {
+    ObservedPart {
         target: Target::dynamic(&resource, secret),
         part: secret.labels().get(PART_LABEL).cloned().unwrap_or_default(),
         chunks: secret.annotations().get(CHUNKS_ANNOTATION).and_then(|count| count.parse().ok()).unwrap_or(1),
@@ -555,12 +557,12 @@ fn part_seen(secret: &PartialObjectMeta<Secret>) -> PartSeen {
     }
 }
 
-fn lock_seen(lease: &Lease) -> Option<LockSeen> {
+fn observed_lock(lease: &Lease) -> Option<ObservedLock> {
     let spec = lease.spec.as_ref()?;
     let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
     let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let renewed = spec.renew_time.as_ref().or(spec.acquire_time.as_ref()).map(|time| time.0);
-    Some(LockSeen {
+    Some(ObservedLock {
         target: Target::of(lease),
         version: lease.resource_version(),
         holder,
@@ -576,20 +578,23 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 /// The pod of the run with this Job. There may have been several: what matters is whether any of them has started.
-fn pod_seen<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> PodSeen {
+fn observed_pod<'a>(pods: impl Iterator<Item = &'a Pod>, job: &str) -> ObservedPod {
     let of_run = |pod: &&Pod| pod.owner_references().iter().any(|owner| owner.kind == "Job" && owner.name == job);
     let pods: Vec<&Pod> = pods.filter(of_run).collect();
     if let Some(pod) = pods.iter().find(|pod| has_started(pod)) {
         let by = pod.metadata.deletion_timestamp.as_ref().filter(|_| !has_ended(pod)).map(|time| time.0);
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        return by.map_or(PodSeen::Started, |by| PodSeen::Leaving { pod: pod.name_any(), node, by });
+        return by.map_or(ObservedPod::Started, |by| ObservedPod::Leaving { pod: pod.name_any(), node, by });
+    }
+    if let Some(why) = pods.iter().find_map(|pod| never_ran(pod)) {
+        return ObservedPod::NeverRan(why);
     }
     match (pods.iter().find_map(|pod| trouble(pod)), pods.first()) {
-        (Some(trouble), _) => PodSeen::Stuck(trouble),
-        (None, None) => PodSeen::None,
+        (Some(trouble), _) => ObservedPod::Stuck(trouble),
+        (None, None) => ObservedPod::None,
         (None, Some(pod)) => {
             let since = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            PodSeen::Starting { pod: pod.name_any(), since }
+            ObservedPod::Starting { pod: pod.name_any(), since }
         }
     }
 }
@@ -606,6 +611,31 @@ fn has_started(pod: &Pod) -> bool {
     containers.into_iter().any(ever)
 }
 
+/// Why a pod that has failed never ran Terraform, if that is certain. That the kubelet does not know what became of a
+/// container says nothing.
+fn never_ran(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Failed"))?;
+    let ended = |container: &ContainerStatus| container.state.as_ref()?.terminated.clone();
+    let is_waiting = |container: &ContainerStatus| {
+        container.state.as_ref().is_some_and(|state| state.waiting.is_some()) && container.last_state.is_none()
+    };
+    // The runtime could not start it, as with a limit for memory that is too low for any program.
+    let unstarted = status.container_statuses.iter().flatten().find_map(|container| {
+        let ended = ended(container)?;
+        matches!(ended.reason.as_deref(), Some("StartError" | "ContainerCannotRun")).then_some((container, ended))
+    });
+    // One that comes before it has failed.
+    let all_wait = status.container_statuses.iter().flatten().all(is_waiting);
+    let before =
+        status.init_container_statuses.iter().flatten().filter(|_| all_wait).find_map(|container| {
+            ended(container).filter(|ended| ended.exit_code != 0).map(|ended| (container, ended))
+        });
+    let failed = if unstarted.is_some() { "could not be started" } else { "failed" };
+    let (container, ended) = unstarted.or(before)?;
+    let words = [ended.reason, ended.message].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    Some(conditions::shortened(&format!("container {} {failed}: {words}", container.name), 500))
+}
+
 /// Why a pod is not starting, if so.
 fn trouble(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
@@ -613,7 +643,7 @@ fn trouble(pod: &Pod) -> Option<String> {
         condition.type_ == "PodScheduled" && condition.status == "False" && condition.reason.is_some()
     });
     if let Some(condition) = unscheduled {
-        return Some(format!("its pod waits for a node: {}", condition.message.as_deref().unwrap_or_default()));
+        return Some(format!("its pod cannot be scheduled: {}", condition.message.as_deref().unwrap_or_default()));
     }
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     containers.into_iter().find_map(waiting)
@@ -624,7 +654,7 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
     let reason =
         waiting.reason.as_deref().filter(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
     let message = waiting.message.as_deref().map(|message| format!(" ({message})")).unwrap_or_default();
-    Some(format!("container {} does not start: {reason}{message}", container.name))
+    Some(format!("container {} is not starting: {reason}{message}", container.name))
 }
 
 #[cfg(test)]
@@ -649,8 +679,8 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    fn seen(pod: &Pod) -> PodSeen {
-        pod_seen([pod].into_iter(), "tf-net-1")
+    fn observed(pod: &Pod) -> ObservedPod {
+        observed_pod([pod].into_iter(), "tf-net-1")
     }
 
     #[test]
@@ -661,13 +691,40 @@ mod tests {
         let unknown =
             json!({ "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null } });
         let stuck = json!({ "waiting": { "reason": "ErrImagePull" } });
-        assert_eq!(seen(&pod("Running", &running, false)), PodSeen::Started);
-        assert_eq!(seen(&pod("Succeeded", &over, false)), PodSeen::Started);
-        assert!(matches!(seen(&pod("Failed", &unknown, true)), PodSeen::Starting { .. }));
-        assert!(matches!(seen(&pod("Pending", &stuck, true)), PodSeen::Stuck(_)));
-        let leaving = seen(&pod("Running", &running, true));
-        assert!(matches!(leaving, PodSeen::Leaving { ref node, .. } if node == "node-1"), "{leaving:?}");
-        assert_eq!(seen(&pod("Failed", &over, true)), PodSeen::Started, "it has ended: nobody waits for its node");
-        assert_eq!(pod_seen([].into_iter(), "tf-net-1"), PodSeen::None);
+        assert_eq!(observed(&pod("Running", &running, false)), ObservedPod::Started);
+        assert_eq!(observed(&pod("Succeeded", &over, false)), ObservedPod::Started);
+        assert!(matches!(observed(&pod("Failed", &unknown, true)), ObservedPod::Starting { .. }));
+        assert!(matches!(observed(&pod("Pending", &stuck, true)), ObservedPod::Stuck(_)));
+        let leaving = observed(&pod("Running", &running, true));
+        assert!(matches!(leaving, ObservedPod::Leaving { ref node, .. } if node == "node-1"), "{leaving:?}");
+        assert_eq!(
+            observed(&pod("Failed", &over, true)),
+            ObservedPod::Started,
+            "it has ended: nobody waits for its node"
+        );
+        assert_eq!(observed_pod([].into_iter(), "tf-net-1"), ObservedPod::None);
+    }
+
+    #[test]
+    fn of_a_failed_pod_it_is_told_whether_terraform_has_certainly_never_run_in_it() {
+        // What a kubelet reports of a container whose limit for memory no program fits in.
+        let unstartable = json!({ "terminated": {
+            "exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z",
+            "message": "unable to set memory limit to 1",
+        } });
+        let ObservedPod::NeverRan(why) = observed(&pod("Failed", &unstartable, false)) else { panic!("it never ran") };
+        assert_eq!(why, "container terraform could not be started: StartError: unable to set memory limit to 1");
+        let unknown =
+            json!({ "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null } });
+        assert!(matches!(observed(&pod("Failed", &unknown, false)), ObservedPod::Starting { .. }), "it may have run");
+        let waiting = json!({ "waiting": { "reason": "PodInitializing" } });
+        let mut failed_before = pod("Failed", &waiting, false);
+        let install = json!([{
+            "name": "install", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": { "exitCode": 1, "reason": "Error", "startedAt": "2026-01-01T00:00:00Z" } },
+        }]);
+        failed_before.status.as_mut().unwrap().init_container_statuses = serde_json::from_value(install).unwrap();
+        let ObservedPod::NeverRan(why) = observed(&failed_before) else { panic!("it never ran") };
+        assert_eq!(why, "container install failed: Error");
     }
 }

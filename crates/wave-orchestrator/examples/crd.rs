@@ -1,4 +1,4 @@
-//! Prints the definition of `WavePlan`, as the chart installs it. JSON is YAML: `… | kubectl apply -f -`.
+//! Prints the CustomResourceDefinition of `WavePlan`, as the chart installs it. JSON is YAML: `… | kubectl apply -f -`.
 
 use kube::CustomResourceExt;
 use wave_orchestrator::api::v1alpha1::WavePlan;

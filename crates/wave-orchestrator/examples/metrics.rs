@@ -1,4 +1,4 @@
-//! Prints the metrics that this operator has beyond those of all operators, for the reference.
+//! Prints the metrics that only this operator has, for the reference.
 
 use wave_orchestrator::metrics;
 

@@ -17,10 +17,10 @@ use crate::subscription::PlanSubscription;
 
 impl WavePlans {
     /// Once a plan is subscribed to its objects, looks up what is known of them, so that the decision is repeated.
-    pub(crate) fn grant(&self, plan: &WavePlan, claims: Claims, seen: &mut Observed, now: Timestamp) -> Admission {
+    pub(crate) fn grant(&self, plan: &WavePlan, claims: Claims, observed: &mut Observed, now: Timestamp) -> Admission {
         if let Some(subscription) = claims.subscription {
             self.subscribe(plan, &subscription, now);
-            self.look_up(plan, seen, now);
+            self.read_index(plan, observed, now);
             return Admission::DecideAnew;
         }
         if let Some(wakes) = self.wakes.get() {

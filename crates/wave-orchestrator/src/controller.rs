@@ -32,12 +32,12 @@ pub struct WavePlans {
 }
 
 impl WavePlans {
-    /// An operator without any knowledge.
+    /// An operator with an empty index.
     pub fn new(context: &Context) -> Self {
         Self::over(Live::new(context), context)
     }
 
-    /// An operator that uses the knowledge in `live`.
+    /// An operator that uses the index in `live`.
     pub fn over(live: Arc<Live>, context: &Context) -> Self {
         // Without metrics, plans are still rolled out.
         let metrics = PlanMetrics::new(context.metrics());
@@ -60,26 +60,26 @@ impl Operator for WavePlans {
     }
 
     async fn observe(&self, plan: &WavePlan, context: &Context) -> Result<Observed, Error> {
-        self.look(plan, context).await
+        self.observe_plan(plan, context).await
     }
 
     async fn admit(
         &self,
         plan: &WavePlan,
         claims: Claims,
-        seen: &mut Observed,
+        observed: &mut Observed,
         _: &Context,
         now: Timestamp,
     ) -> Result<Admission, Error> {
-        Ok(self.grant(plan, claims, seen, now))
+        Ok(self.grant(plan, claims, observed, now))
     }
 
-    fn decide(&self, plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<Self> {
-        decide::roll_out(plan, seen, now)
+    fn decide(&self, plan: &WavePlan, observed: &Observed, now: Timestamp) -> DecisionOf<Self> {
+        decide::roll_out(plan, observed, now)
     }
 
-    fn tear_down(&self, plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<Self> {
-        decide::tear_down(plan, seen, now)
+    fn tear_down(&self, plan: &WavePlan, observed: &Observed, now: Timestamp) -> DecisionOf<Self> {
+        decide::tear_down(plan, observed, now)
     }
 
     /// The API server's responses contain what the watch will report later. Refusals are reported by no watch.

@@ -2,15 +2,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cel::{Context, Program, Value as Answer};
+use cel::{Context, IdedExpr, Program, Value as Answer};
 use serde_json::Value;
+
+mod bounds;
 
 /// An expression that is true or false for an object.
 #[derive(Debug)]
 pub struct Expression {
-    program: Program,
+    program: IdedExpr,
     text: String,
 }
+
+/// The stack for the parser, which calls itself for each bracket, before anything can be counted: enough for the longest
+/// text. Only what is used of it takes memory.
+const PARSER_STACK: usize = 64 * 1024 * 1024;
 
 /// The fields that every object has, whether they are set or not.
 const FIELDS: [&str; 6] = ["apiVersion", "kind", "metadata", "spec", "status", "data"];
@@ -20,12 +26,19 @@ impl Expression {
     ///
     /// # Errors
     ///
-    /// When it is not valid, as one line that names the position.
+    /// When it is not valid, as one line that names the position, or when it is nested too deeply.
     pub fn compile(text: &str) -> Result<Self, String> {
-        // The parser is generated code of another project, and its input comes from users.
-        let program =
-            catch_unwind(|| Program::compile(text)).map_err(|_| "the expression cannot be parsed".to_owned())?;
-        let program = program.map_err(|errors| first_line(&errors.to_string()))?;
+        let parse = || {
+            let parsed = Program::compile(text).map_err(|errors| refusal(&errors.to_string()))?;
+            bounds::bounded(parsed.expression().clone())
+        };
+        // The parser is generated code of another project, and its input comes from users: it may panic, or be nested so
+        // deeply that it needs a large stack. What is too deep for others is dropped there as well.
+        let program = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("parser".to_owned()).stack_size(PARSER_STACK);
+            let parsing = thread.spawn_scoped(scope, parse).map_err(|error| format!("it cannot be parsed: {error}"))?;
+            parsing.join().unwrap_or_else(|_| Err("the expression cannot be parsed".to_owned()))
+        })?;
         Ok(Self { program, text: text.to_owned() })
     }
 
@@ -53,9 +66,10 @@ impl Expression {
         let answer = || {
             let mut context = Context::default();
             fill(&mut context)?;
-            match self.program.execute(&context) {
+            bounds::allow_steps(&mut context)?;
+            match context.resolve(&self.program) {
                 Ok(Answer::Bool(answer)) => Ok(answer),
-                Ok(_) => Err("the expression gives neither true nor false".to_owned()),
+                Ok(_) => Err("the result of the expression is not a boolean".to_owned()),
                 Err(error) => Err(error.to_string()),
             }
         };
@@ -65,7 +79,11 @@ impl Expression {
     }
 }
 
-fn first_line(words: &str) -> String {
+/// The parser's first message, with the position; it has a limit of its own for nesting, which it words for programmers.
+fn refusal(words: &str) -> String {
+    if words.contains("Recursion limit") {
+        return bounds::too_deep();
+    }
     let line = words.lines().next().unwrap_or_default();
     line.trim_start_matches("ERROR: <input>:").to_owned()
 }
@@ -89,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_told_from_false() {
+    fn what_is_not_there_yet_is_distinguished_from_false() {
         assert!(holds("status.phase == 'Ready'", &json!({})).unwrap_err().contains("phase"));
         assert!(holds("1 + 1", &json!({})).is_err());
     }
@@ -102,6 +120,61 @@ mod tests {
             context.add_function("broken", broken).map_err(|error| error.to_string())
         });
         assert_eq!(answer, Err("the expression cannot be evaluated".to_owned()));
+    }
+
+    /// Runs with as much stack as the threads of the operator have.
+    fn on_a_small_stack<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+        std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn(run).unwrap().join().unwrap()
+    }
+
+    #[test]
+    fn an_expression_that_is_nested_without_end_is_refused_and_takes_nothing_down() {
+        let nested = |open: &str, close: &str, times: usize| open.repeat(times) + "true" + &close.repeat(times);
+        let texts = [
+            nested("(", ")", 2046),
+            nested("[", "]", 2046),
+            nested("!(", ")", 1364),
+            "1".to_owned() + &"+1".repeat(2047),
+            "status".to_owned() + &".a".repeat(2045),
+            "size(".repeat(680) + "''" + &")".repeat(680),
+            nested("status.all(x,", ")", 290),
+        ];
+        for text in texts {
+            let begin: String = text.chars().take(20).collect();
+            assert!(text.len() <= 4096, "{begin}");
+            let compiled = on_a_small_stack(move || Expression::compile(&text).map(|_| ()));
+            let refused = compiled.expect_err(&begin);
+            assert!(refused.contains("nested more than 32 levels deep"), "{begin}: {refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_nested_as_deeply_as_allowed_is_evaluated_on_a_small_stack() {
+        let sum = "1".to_owned() + &"+1".repeat(30) + " == 31";
+        let brackets = "(".repeat(60) + "status.ok" + &")".repeat(60);
+        let loops = (0..10).fold("true".to_owned(), |inner, n| format!("[1].all(x{n}, {inner})"));
+        for text in [sum, brackets, loops, vec!["status.ok"; 300].join(" && ")] {
+            let answer = on_a_small_stack(move || holds(&text, &json!({ "status": { "ok": true } })));
+            assert_eq!(answer, Ok(true));
+        }
+    }
+
+    #[test]
+    fn an_expression_looks_at_a_bounded_number_of_elements() {
+        let object = |count: usize| json!({ "status": { "list": vec![json!({ "name": "a" }); count] } });
+        let quadratic = "status.list.all(a, status.list.exists(b, b.name != a.name || b.name == a.name))";
+        assert_eq!(holds(quadratic, &object(300)), Ok(true));
+        let each = "status.list.filter(a, a.name == 'a').map(a, a.name).exists_one(n, n == 'b') == false";
+        assert_eq!(holds(each, &object(10_000)), Ok(true));
+        for text in [
+            "status.list.all(a, status.list.all(b, status.list.all(c, a.name == c.name)))",
+            "status.list.map(a, status.list.map(b, b.name)).size() > 0",
+            "status.list.exists(a, status.list.filter(b, b.name != 'a').size() > 0)",
+            "status.list.all(a, status.list.exists_one(b, b.name != 'a') == false)",
+        ] {
+            let refused = holds(text, &object(2000)).unwrap_err();
+            assert!(refused.contains("more than 100000 elements"), "{text}: {refused}");
+        }
     }
 
     #[test]

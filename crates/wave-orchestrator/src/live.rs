@@ -27,19 +27,19 @@ pub struct Live {
     index: Mutex<Index>,
     registry: Registry,
     discovery: Arc<Discovery>,
-    sources: Mutex<Told>,
+    sources: Mutex<ReportedSources>,
 }
 
 /// The contents of the ConfigMaps with manifests, as last reported by their watches.
 #[derive(Default)]
-struct Told {
+struct ReportedSources {
     sources: HashMap<ObjectId, Source>,
     /// Counts the changes.
     version: u64,
 }
 
 impl Live {
-    /// Creates it without any knowledge and without watches.
+    /// Creates it with an empty index and without watches.
     pub fn new(context: &Context) -> Arc<Self> {
         Arc::new_cyclic(|live: &Weak<Self>| Self {
             context: context.clone(),
@@ -93,7 +93,7 @@ impl Live {
     }
 
     /// The contents of a ConfigMap, as reported by its watch. None: not reported yet.
-    pub fn source_told(&self, id: &ObjectId) -> Option<Source> {
+    pub fn reported_source(&self, id: &ObjectId) -> Option<Source> {
         lock(&self.sources).sources.get(id).cloned()
     }
 
@@ -104,6 +104,9 @@ impl Live {
     /// When the API server could not be reached.
     pub async fn source(&self, id: &ObjectId) -> Result<Source, Error> {
         let namespace = id.namespace.as_deref().unwrap_or_default();
+        if ![namespace, &id.name].into_iter().all(opcore::object::is_path_segment) {
+            return Ok(None);
+        }
         let found = self.context.reader().namespaced::<ConfigMap>(namespace).get_opt(&id.name).await?;
         Ok(found.map(|map| Arc::new(map.data.unwrap_or_default())))
     }
@@ -138,17 +141,17 @@ impl Live {
 
     /// Drops the contents of ConfigMaps, which may have changed without a report.
     fn forget_sources(&self, scope: &ScopeId) {
-        let mut told = lock(&self.sources);
-        told.sources.retain(|id, _| id.namespace != scope.namespace);
-        told.version += 1;
+        let mut reported = lock(&self.sources);
+        reported.sources.retain(|id, _| id.namespace != scope.namespace);
+        reported.version += 1;
     }
 
     fn keep_source(&self, id: &ObjectId, source: impl FnOnce() -> Source) {
         if self.index().is_source(id) {
-            let (mut told, source) = (lock(&self.sources), source());
-            if told.sources.get(id) != Some(&source) {
-                told.sources.insert(id.clone(), source);
-                told.version += 1;
+            let (mut reported, source) = (lock(&self.sources), source());
+            if reported.sources.get(id) != Some(&source) {
+                reported.sources.insert(id.clone(), source);
+                reported.version += 1;
             }
         }
     }
@@ -175,7 +178,7 @@ impl Listener for Live {
     fn changed(&self, scope: &ScopeId, change: Change<DynamicObject>) {
         let kind = scope.group_kind();
         let wake = match change {
-            Change::Seen(mut object) => {
+            Change::Observed(mut object) => {
                 // Items of a list have neither; the readiness rules need both.
                 let resource = scope.resource();
                 object.types = Some(TypeMeta { api_version: resource.api_version, kind: resource.kind });
@@ -187,7 +190,7 @@ impl Listener for Live {
                 });
                 let mut index = self.index();
                 index.confirm(scope, &id);
-                index.seen(&kind, &value, self.context.now())
+                index.observed(&kind, &value, self.context.now())
             }
             Change::Gone(Key { namespace, name }) => {
                 let id = ObjectId { kind, namespace, name };

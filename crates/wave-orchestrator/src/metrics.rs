@@ -21,21 +21,21 @@ pub const WAVES: Metric = Metric {
     name: "opcore_waveplan_waves",
     kind: Kind::Gauge,
     labels: &["name", "phase"],
-    help: "The waves of a plan, by the phase that they are in now.",
+    help: "The number of waves of a plan, by their current phase.",
 };
 /// How long waves took.
 pub const WAVE_SECONDS: Metric = Metric {
     name: "opcore_waveplan_wave_duration_seconds",
     kind: Kind::Histogram,
     labels: &["name"],
-    help: "How long the waves of a plan took from start to ready; those that had nothing to do are left out.",
+    help: "The time that the waves of a plan took from start to ready, without those that had nothing to do.",
 };
 /// How long plans will still take.
 pub const REMAINING: Metric = Metric {
     name: "opcore_waveplan_remaining_seconds",
     kind: Kind::Gauge,
     labels: &["name"],
-    help: "How long a plan will still take on its critical path: 0 when every wave is through.",
+    help: "The estimated time until a plan is ready, along its critical path: 0 when every wave is ready or skipped.",
 };
 /// All metrics that only this operator has.
 pub const ALL: &[Metric] = &[WAVES, WAVE_SECONDS, REMAINING];

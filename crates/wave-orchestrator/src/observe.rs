@@ -12,8 +12,8 @@ use opcore::{Context, Error};
 
 use crate::api::v1alpha1::{HeldObject, InventoryKind, OnFailure, Wave, WavePlan};
 use crate::controller::WavePlans;
-use crate::index::{Asking, Look, PlanName};
-use crate::probes::{Endpoint, ProbeSeen};
+use crate::index::{Asking, PlanName, Snapshot};
+use crate::probes::{Endpoint, ProbeResult};
 use crate::render::{ParsedPlan, Sources, kept_in, kept_name, parse_with, revision};
 use crate::subscription::{self, GroupKind, KindWatch, ObjectId, PlanSubscription, Served, WrittenKind, group_kind};
 
@@ -27,11 +27,11 @@ pub struct Observed {
     /// The subscription that it has.
     pub subscribed: Option<Arc<PlanSubscription>>,
     /// What is known of its objects, if it has the subscription that it needs.
-    pub look: Look,
+    pub snapshot: Snapshot,
     /// The results of probing the endpoints of its waves, in the order of the spec, for waves that have started.
-    pub probes: Vec<Vec<ProbeSeen>>,
-    /// Missing permissions, as clauses with the remedy: "list and watch secrets in shop (value rbac.read of the
-    /// chart)".
+    pub probes: Vec<Vec<ProbeResult>>,
+    /// Missing permissions, as clauses with the remedy: "list and watch secrets in shop; the value rbac.read of the
+    /// chart grants this right".
     pub denied: Vec<String>,
     /// What prevents reports about some of its objects, as sentences: an API that does not answer, for example.
     pub unreachable: Vec<String>,
@@ -146,21 +146,25 @@ impl Memory {
 }
 
 impl WavePlans {
-    pub(crate) async fn look(&self, plan: &WavePlan, context: &Context) -> Result<Observed, Error> {
+    pub(crate) async fn observe_plan(&self, plan: &WavePlan, context: &Context) -> Result<Observed, Error> {
         let name: PlanName = plan.name_any().into();
         let read = self.read(&name, plan).await?;
         let kept = self.kept(&name, plan, context).await?;
         let (parsed, instead) = self.parsed(&name, plan, &read, &kept);
-        let inventory = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
+        let mut inventory: BTreeSet<_> = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
+        if is_unrecorded(plan) {
+            inventory.extend(parsed.applied_kinds());
+        }
         let kinds = Kinds {
             mentioned: self.live.served(&parsed.kinds).await,
             recorded: self.live.served_somehow(&inventory).await,
             held: self.live.served_somehow(&held(plan).iter().map(written_kind).collect()).await,
         };
         let subscription = self.subscription(&name, plan, read, instead, parsed.clone(), &kinds, context);
-        let answer = |endpoint: &Endpoint| endpoint.seen(self.poll.answer(endpoint).map(|answered| answered.answer));
+        let answer =
+            |endpoint: &Endpoint| endpoint.observed(self.poll.answer(endpoint).map(|answered| answered.answer));
         let probes = plan.spec.waves.iter().map(|wave| Endpoint::of(plan, wave).iter().map(answer).collect());
-        let mut seen = Observed {
+        let mut observed = Observed {
             revision: parsed.revision.clone(),
             subscription,
             probes: probes.collect(),
@@ -171,18 +175,18 @@ impl WavePlans {
             home: context.reader().default_namespace().to_owned(),
             ..Observed::default()
         };
-        self.look_up(plan, &mut seen, context.now());
-        Ok(seen)
+        self.read_index(plan, &mut observed, context.now());
+        Ok(observed)
     }
 
     /// Looks up what is known of a plan's objects: nothing, until it has the subscription that it needs.
-    pub(crate) fn look_up(&self, plan: &WavePlan, seen: &mut Observed, now: Timestamp) {
+    pub(crate) fn read_index(&self, plan: &WavePlan, observed: &mut Observed, now: Timestamp) {
         let name: PlanName = plan.name_any().into();
-        let denied = self.live.denied(&seen.subscription.scopes);
-        seen.denied = denied.iter().map(|scope| seen.subscription.right_to_watch(scope)).collect();
+        let denied = self.live.denied(&observed.subscription.scopes);
+        observed.denied = denied.iter().map(|scope| observed.subscription.right_to_watch(scope)).collect();
         let mut index = self.live.index();
-        seen.subscribed = index.subscription(&name);
-        if seen.subscribed.as_ref().is_none_or(|subscribed| !Arc::ptr_eq(subscribed, &seen.subscription)) {
+        observed.subscribed = index.subscription(&name);
+        if observed.subscribed.as_ref().is_none_or(|subscribed| !Arc::ptr_eq(subscribed, &observed.subscription)) {
             return;
         }
         index.recheck(&name, now);
@@ -195,19 +199,19 @@ impl WavePlans {
             asked_since: &asked_since,
             now,
         };
-        seen.look = index.look(&name, &asking);
-        seen.unreachable = index.troubles(&name);
-        let subscription = &seen.subscription;
+        observed.snapshot = index.snapshot(&name, &asking);
+        observed.unreachable = index.troubles(&name);
+        let subscription = &observed.subscription;
         let gap = |kind: &KindWatch| match &kind.watch {
             Err(why) => Some(why.clone()),
             Ok(scope) if denied.contains(scope) => {
-                Some(format!("the right to {} is missing", subscription.right_to_watch(scope)))
+                Some(format!("the operator is not allowed to {}", subscription.right_to_watch(scope)))
             }
             Ok(scope) => index.gap(scope),
         };
         let incomplete = subscription.recorded.iter().filter_map(|kind| Some((kind.kind.clone(), gap(kind)?)));
-        seen.incomplete = incomplete.collect();
-        seen.incomplete_gates = subscription.held_kinds.iter().find_map(gap);
+        observed.incomplete = incomplete.collect();
+        observed.incomplete_gates = subscription.held_kinds.iter().find_map(gap);
     }
 
     /// The contents of a plan's sources: from the cache, if nothing new was reported.
@@ -217,17 +221,17 @@ impl WavePlans {
         if let Some(known) = known.as_ref().filter(|known| known.version == Some(version)) {
             return Ok(known.clone());
         }
-        let (mut sources, mut all_told) = (Sources::new(), true);
+        let (mut sources, mut all_reported) = (Sources::new(), true);
         for id in source_ids(plan) {
-            let source = if let Some(told) = self.live.source_told(&id) {
-                told
+            let source = if let Some(reported) = self.live.reported_source(&id) {
+                reported
             } else {
-                all_told = false;
+                all_reported = false;
                 self.live.source(&id).await?
             };
             sources.insert((id.namespace.unwrap_or_default(), id.name), source);
         }
-        let version = all_told.then_some(version);
+        let version = all_reported.then_some(version);
         // An unchanged value keeps its cache entry.
         match known {
             Some(known) if *known.sources == sources => {
@@ -266,7 +270,7 @@ impl WavePlans {
         read: &Read,
         kept: &BTreeMap<String, Kept>,
     ) -> (Arc<ParsedPlan>, BTreeMap<String, Arc<String>>) {
-        if is_deleted(plan) {
+        if is_deleted(plan) && !is_unrecorded(plan) {
             // Its spec does not matter any more: what it applied and what it holds is recorded.
             let known = self.memory.of(name, plan, |known| known.parsed.clone());
             return (known.unwrap_or_default(), BTreeMap::new());
@@ -364,9 +368,16 @@ fn is_deleted(plan: &WavePlan) -> bool {
     plan.metadata.deletion_timestamp.is_some()
 }
 
+/// Whether a plan is being deleted and its status knows of no rollout, as when someone edited it. What it may have applied
+/// is in its spec then, as far as anybody knows.
+pub(crate) fn is_unrecorded(plan: &WavePlan) -> bool {
+    is_deleted(plan) && plan.status.as_ref().is_none_or(|status| status.rollout.is_none())
+}
+
 /// The ConfigMaps that contain the manifests of a plan; a plan that is being deleted needs none.
 fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
-    let waves: &[Wave] = if is_deleted(plan) { &[] } else { &plan.spec.waves };
+    let is_needed = !is_deleted(plan) || is_unrecorded(plan);
+    let waves: &[Wave] = if is_needed { &plan.spec.waves } else { &[] };
     let members = waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
     let hooks = waves.iter().filter_map(|wave| wave.hooks.as_ref());
     let hooks = hooks.flat_map(|hooks| hooks.before.iter().chain(&hooks.after));
@@ -432,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_for_a_rollback_is_read_once_and_anew_when_it_is_written() {
+    async fn what_is_kept_for_a_rollback_is_read_once_and_again_when_it_is_written() {
         opcore::client::install_crypto_provider();
         let (_stop, stopping) = tokio::sync::watch::channel(false);
         // Nothing listens at this address: requests fail.

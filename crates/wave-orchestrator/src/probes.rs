@@ -20,11 +20,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The result of probing an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeSeen {
+pub struct ProbeResult {
     /// The endpoint.
     pub address: String,
     /// None: it answers. Otherwise the reason why it does not count as ready.
-    pub lack: Option<String>,
+    pub failure: Option<String>,
 }
 
 /// An endpoint that is probed for one start of a wave, until it answers.
@@ -52,9 +52,9 @@ impl Endpoint {
     }
 
     /// The result of this probe; none: there is no result yet.
-    pub fn seen(&self, lack: Option<Option<String>>) -> ProbeSeen {
-        let lack = lack.unwrap_or_else(|| Some("It has not been asked yet".to_owned()));
-        ProbeSeen { address: address(&self.probe), lack }
+    pub fn observed(&self, failure: Option<Option<String>>) -> ProbeResult {
+        let failure = failure.unwrap_or_else(|| Some("not probed yet".to_owned()));
+        ProbeResult { address: address(&self.probe), failure }
     }
 }
 
@@ -72,12 +72,12 @@ impl Question for Endpoint {
     }
 
     fn unanswered(&self) -> Option<String> {
-        Some(format!("It did not answer within {PATIENCE:?}"))
+        Some(format!("no response within {PATIENCE:?}"))
     }
 
-    fn again(&self, lack: &Option<String>, same: u32) -> Option<Duration> {
+    fn again(&self, failure: &Option<String>, same: u32) -> Option<Duration> {
         let pause = FIRST_PAUSE.saturating_mul(1 << same.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
-        lack.is_some().then_some(pause)
+        failure.is_some().then_some(pause)
     }
 }
 
@@ -100,28 +100,26 @@ pub async fn ask(probe: &Probe) -> Result<(), String> {
         match (&probe.http, &probe.tcp) {
             (Some(http), _) => ask_http(http).await,
             (None, Some(tcp)) => ask_tcp(tcp).await,
-            (None, None) => Err("It has neither http nor tcp".to_owned()),
+            (None, None) => Err("the probe has neither http nor tcp".to_owned()),
         }
     };
-    timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(format!("It did not answer within {PATIENCE:?}")))
+    timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(format!("no response within {PATIENCE:?}")))
 }
 
 async fn ask_tcp(probe: &TcpProbe) -> Result<(), String> {
-    let port = u16::try_from(probe.port).map_err(|_| format!("{} is no port", probe.port))?;
-    TcpStream::connect((probe.host.as_str(), port))
-        .await
-        .map(drop)
-        .map_err(|error| format!("It cannot be reached: {error}"))
+    let port = u16::try_from(probe.port).map_err(|_| format!("{} is not a valid port", probe.port))?;
+    TcpStream::connect((probe.host.as_str(), port)).await.map(drop).map_err(|error| format!("cannot connect: {error}"))
 }
 
 async fn ask_http(probe: &HttpProbe) -> Result<(), String> {
-    let uri: http::Uri = probe.url.parse().map_err(|error| format!("It is no URL: {error}"))?;
-    let host = uri.host().ok_or("Its URL names no host")?;
+    let uri: http::Uri = probe.url.parse().map_err(|error| format!("the URL is invalid: {error}"))?;
+    let host = uri.host().ok_or("the URL has no host")?;
     let port = uri.port_u16().unwrap_or(80);
-    let stream = TcpStream::connect((host, port)).await.map_err(|error| format!("It cannot be reached: {error}"))?;
+    let stream =
+        TcpStream::connect((without_brackets(host), port)).await.map_err(|error| format!("cannot connect: {error}"))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| format!("It does not speak HTTP: {error}"))?;
+        .map_err(|error| format!("the HTTP handshake failed: {error}"))?;
     let connection = tokio::spawn(connection);
     let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let authority = uri.authority().map_or(host, http::uri::Authority::as_str);
@@ -129,13 +127,36 @@ async fn ask_http(probe: &HttpProbe) -> Result<(), String> {
         .header(http::header::HOST, authority)
         .header(http::header::USER_AGENT, "wave-orchestrator")
         .body(Empty::<Bytes>::new())
-        .map_err(|error| format!("It cannot be asked: {error}"))?;
+        .map_err(|error| format!("the request is invalid: {error}"))?;
     let answer = sender.send_request(request).await;
     connection.abort();
-    let status = answer.map_err(|error| format!("It did not answer: {error}"))?.status().as_u16();
+    let status = answer.map_err(|error| format!("no response: {error}"))?.status().as_u16();
     if i32::from(status) == probe.expect_status {
         Ok(())
     } else {
-        Err(format!("It answers {status}, not {}", probe.expect_status))
+        Err(format!("status code {status} instead of {}", probe.expect_status))
+    }
+}
+
+/// The host of a URL as a name or an address: an address of IPv6 is in brackets in a URL, and nowhere else.
+fn without_brackets(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::ToSocketAddrs;
+
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_url_is_one_to_connect_to_whether_it_is_of_ipv4_or_of_ipv6() {
+        for (url, address) in [("http://[::1]:8080/healthz", "[::1]:8080"), ("http://127.0.0.1/", "127.0.0.1:80")] {
+            let uri: http::Uri = url.parse().unwrap();
+            let host = without_brackets(uri.host().unwrap());
+            let mut found = (host, uri.port_u16().unwrap_or(80)).to_socket_addrs().unwrap();
+            assert_eq!(found.next(), Some(address.parse().unwrap()), "{url}");
+        }
+        assert_eq!(without_brackets("web.shop"), "web.shop");
     }
 }

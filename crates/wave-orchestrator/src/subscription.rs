@@ -155,7 +155,7 @@ impl PlanSubscription {
             (false, true) => "rbac.nudge",
             (false, false) => "rbac.read",
         };
-        format!("list and watch {scope} (value {value} of the chart)")
+        format!("list and watch {scope}; the value {value} of the chart grants this right")
     }
 }
 
@@ -365,7 +365,8 @@ fn refuse_doubles(wave: &mut WaveSubscription, first: &mut HashMap<ObjectId, Str
     for item in &wave.items {
         let (Task::Apply(_), Subject::One(id)) = (&item.task, &item.subject) else { continue };
         if let Some(other) = first.insert(id.clone(), wave.name.clone()) {
-            let where_else = if other == wave.name { "twice here".to_owned() } else { format!("in wave {other}, too") };
+            let where_else =
+                if other == wave.name { "twice in this wave".to_owned() } else { format!("also in wave {other}") };
             wave.problem = Some(format!("{id} is {where_else}; remove it from one place"));
         }
     }
@@ -379,10 +380,10 @@ fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Resu
         ParsedSubject::Named { namespace, name } => {
             if namespaced && namespace.is_none() {
                 let remedy = match item.task {
-                    ParsedTask::Apply(_) => "give it metadata.namespace, or its member manifests.namespace",
-                    _ => "give it a namespace",
+                    ParsedTask::Apply(_) => "set metadata.namespace, or manifests.namespace of its member",
+                    _ => "set its namespace",
                 };
-                return Err(format!("{} {name} is in no namespace; {remedy}", item.kind));
+                return Err(format!("{} {name} has no namespace; {remedy}", item.kind));
             }
             // `kubectl`, too, ignores a namespace on a cluster-scoped kind.
             let namespace = namespace.clone().filter(|_| namespaced || !known);
@@ -390,7 +391,7 @@ fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Resu
         }
         ParsedSubject::Selected { namespace, selector } => {
             let selector = Selector::try_from(selector.clone())
-                .map_err(|error| format!("a selector for {} is not understood: {error}", item.kind))?;
+                .map_err(|error| format!("the selector for {} is invalid: {error}", item.kind))?;
             Subject::Selected(Selected { kind, namespace: namespace.clone(), selector })
         }
     };
@@ -444,7 +445,7 @@ fn resolve_item(item: &ParsedItem, served: &Served, claimant: &Claimant) -> Resu
 
 /// Why it is not known how a kind is served.
 fn unknown(kind: &str, reason: &str) -> String {
-    format!("the API of {kind} does not answer: {reason}")
+    format!("the API of {kind} does not respond: {reason}")
 }
 
 /// Finds the items that are about the same object.

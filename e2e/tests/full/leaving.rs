@@ -1,4 +1,4 @@
-//! `helm uninstall`: what users wrote stays unless they say otherwise, and nothing is stuck.
+//! `helm uninstall`: the objects of users remain unless the values say otherwise, and nothing is stuck.
 
 use anyhow::{Context, ensure};
 use e2e::{PATIENCE, gone, notebook, scenario};
@@ -9,8 +9,8 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 #[tokio::test]
-async fn what_is_kept_is_taken_up_again_by_the_next_installation() -> anyhow::Result<()> {
-    scenario("what_is_kept_is_taken_up_again_by_the_next_installation", async |stage| {
+async fn what_is_kept_is_picked_up_again_by_the_next_installation() -> anyhow::Result<()> {
+    scenario("what_is_kept_is_picked_up_again_by_the_next_installation", async |stage| {
         let release = notebook::install(stage, json!({ "crds": { "keep": true } })).await?;
         let diary = notebook::written(stage, "diary", &["monday"]).await?;
         release.uninstall(stage).await?;

@@ -8,7 +8,7 @@ use opcore::ownership::Claimant;
 use opcore::readiness::{self, ReadinessState};
 use opcore::{Decision, Note, ObjectId, Write};
 
-use super::{Decider, gate, is_applied, live, migration, volume};
+use super::{Decider, gate, is_applied, live, migration, pods, volume};
 use crate::api::v1alpha1::{
     OperandKind, OperandStatus, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
 };
@@ -77,7 +77,7 @@ impl Wants for SpireServer {
             Summary::reconciling("WaitingForBundle", message)
         });
         let mut warnings = render::server::warnings(self);
-        warnings.extend(render::server::prerequisites(self, &decider.settings, &observed.platform));
+        warnings.extend(render::server::prerequisites(self, &decider.settings, observed.platform));
         let (summary, over, notes) = (plan.summary, plan.over, plan.notes);
         Ok(Wanted { objects, summary, instead_of_ready, warnings, over, notes, stopped: false })
     }
@@ -221,7 +221,10 @@ fn apply<K: Wants>(
         // Nothing that runs is changed by values that contradict each other.
         return summary.unwrap_or_else(|| Summary::stalled("ConfigConflict", ""));
     }
-    for writes in unapplied {
+    let [support, workload, routes] = unapplied;
+    // Who does not have all rights may give only those of a role that is there.
+    let (bindings, support) = support.into_iter().partition(is_binding);
+    for writes in [support, bindings, workload, routes] {
         decision.writes.together(writes);
     }
     decision.writes.together(unwanted.into_iter().chain(over));
@@ -232,6 +235,10 @@ fn apply<K: Wants>(
             ready if ready.state == ObjectState::Ready => instead_of_ready.unwrap_or(ready),
             unready => unready,
         })
+}
+
+fn is_binding(write: &Write) -> bool {
+    write.object().is_some_and(|object| object.kind.kind.ends_with("RoleBinding"))
 }
 
 fn applying(pending: &[ObjectId]) -> Option<Summary> {
@@ -282,28 +289,22 @@ fn state<K: Wants>(objects: &Objects, observed: &Observed, decision: &mut Decisi
         match readiness.state {
             ReadinessState::Ready => {}
             ReadinessState::InProgress | ReadinessState::Terminating => {
-                return Summary::reconciling(readiness.reason, with_trouble(readiness.message, K::KIND, observed));
+                return Summary::reconciling(readiness.reason, and_why::<K>(readiness.message, observed));
             }
             ReadinessState::Failed => {
-                return Summary::stalled(readiness.reason, with_trouble(readiness.message, K::KIND, observed));
+                return Summary::stalled(readiness.reason, and_why::<K>(readiness.message, observed));
             }
         }
     }
     Summary::ready("Running", format!("{} {SINGLETON} runs as its spec asks.", K::KIND))
 }
 
-/// A message, and why a pod of the operand does not start: a workload itself does not tell.
-fn with_trouble(message: String, kind: OperandKind, observed: &Observed) -> String {
-    let component = match kind {
-        OperandKind::SpireServer => render::server::COMPONENT,
-        OperandKind::SpireAgent => render::agent::COMPONENT,
-        OperandKind::SpiffeCSIDriver => render::csi::COMPONENT,
-        OperandKind::SpireOIDCDiscoveryProvider => render::oidc::COMPONENT,
-    };
-    let of_pods = observed.pods_of(component).find_map(volume::trouble);
+/// What is said about a workload that is not ready, and why its pods do not run.
+fn and_why<K: Operand>(message: String, observed: &Observed) -> String {
+    let Some(of_pods) = pods::trouble_of(K::KIND, observed) else { return message };
     // Only of a server: nobody else has claims.
-    let of_claims = observed.claims.iter().find_map(volume::unbound).filter(|_| of_pods.is_some());
-    [Some(message), of_pods, of_claims].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let of_claims = observed.claims.iter().find_map(volume::unbound);
+    [Some(message), Some(of_pods), of_claims].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn warn(warnings: &[String], conditions: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {

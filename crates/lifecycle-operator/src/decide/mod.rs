@@ -3,6 +3,8 @@
 pub mod gate;
 pub mod keep;
 pub mod migration;
+pub mod outline;
+pub mod pods;
 pub mod stack;
 pub mod teardown;
 pub mod volume;

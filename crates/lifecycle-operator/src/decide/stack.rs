@@ -305,7 +305,7 @@ fn conclude(
 }
 
 /// The steps of the stack's teardown: one for each operand, in the reverse order of their start.
-const STEPS: [(&str, OperandKind, &[&str]); 4] = [
+pub(super) const STEPS: [(&str, OperandKind, &[&str]); 4] = [
     ("oidc", OperandKind::SpireOIDCDiscoveryProvider, &[]),
     ("csi", OperandKind::SpiffeCSIDriver, &["oidc"]),
     ("agent", OperandKind::SpireAgent, &["csi"]),

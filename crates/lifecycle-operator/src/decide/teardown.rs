@@ -33,7 +33,7 @@ use crate::volume::report::Outcome;
 /// Says which objects of others are in the way of a deletion.
 pub const DELETION_BLOCKED: &str = "DeletionBlocked";
 /// The step in which an operand waits for those that go before it. It has no deadline of its own.
-const OTHERS: &str = "others";
+pub(super) const OTHERS: &str = "others";
 /// The last step: whatever else was created.
 const OBJECTS: &str = "objects";
 
@@ -364,8 +364,9 @@ fn release_volume(server: &SpireServer, scene: &Scene<'_>, status: &OperandStatu
         );
         return StepOf::pending(words, Vec::new());
     }
-    // A pod that has ended still counts as one that uses the claim: the Job of the backup goes with it.
-    StepOf::gone(&[claims, scene.of_kind::<Job>()].concat())
+    // Kubernetes keeps a claim as long as there is a pod that names it, even one that has ended: the Job's goes with the Job,
+    // whose result is in the status by now.
+    StepOf::gone(&[scene.of_kind::<Job>(), claims].concat())
 }
 
 /// The teardown of a kind of operand, as a graph. When the time of the whole stack is up and what takes too long is to be

@@ -65,15 +65,15 @@ pub fn answer(name: &str, observed: &Observed) -> Answer {
     let Some(job) = observed.found.iter().find(|found| found.is::<Job>() && found.object.name_any() == name) else {
         return Answer::NotAsked;
     };
-    let pods = observed
+    let mut pods = observed
         .pods
         .iter()
         .filter(|pod| pod.labels().get("batch.kubernetes.io/job-name").is_some_and(|job| job == name));
-    let reports = pods.clone().filter_map(report_of).next();
+    let reports = pods.clone().find_map(report_of);
     match reports {
         Some(report) => Answer::Over(Box::new(report)),
         None if is_over(job) => Answer::Lost,
-        None => Answer::Running(pods.filter_map(trouble).next()),
+        None => Answer::Running(pods.find_map(super::pods::trouble)),
     }
 }
 
@@ -98,23 +98,6 @@ fn report_of(pod: &Pod) -> Option<Report> {
             format!("The program ended without a report: {reason}, exit code {}.", ended.exit_code),
         )
     }))
-}
-
-/// Why a pod does not start.
-pub(super) fn trouble(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let waiting = status.container_statuses.iter().flatten().find_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref().filter(|reason| *reason != "ContainerCreating")?;
-        Some(format!("{reason} {}", waiting.message.as_deref().unwrap_or_default()))
-    });
-    let unscheduled = status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
-    let message = waiting.or_else(|| unscheduled?.message.clone())?;
-    Some(format!("Pod {} does not start: {}", pod.name_any(), message.trim()))
 }
 
 /// What a claim waits for. The scheduler does not tell the storage class.

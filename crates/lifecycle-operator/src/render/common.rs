@@ -139,6 +139,8 @@ impl Part<'_> {
             image: Some(image.to_owned()),
             image_pull_policy: Some(self.settings.pull_policy.clone()),
             security_context: Some(restricted()),
+            // What a program says last when it fails is in its pod's status, and from there in the operand's.
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
             ..Container::default()
         }
     }
@@ -319,7 +321,8 @@ pub(crate) fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount { read_only: Some(true), ..mount(name, path) }
 }
 
-/// Arguments of a program.
+/// Arguments of a program, as a container has them.
+#[allow(clippy::unnecessary_wraps, reason = "a container may have none")]
 pub(crate) fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Vec<String>> {
     Some(words.into_iter().map(str::to_owned).collect())
 }

@@ -7,7 +7,7 @@ pub mod csi;
 pub mod oidc;
 pub mod server;
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;
 pub mod volume;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -66,6 +66,7 @@ pub struct Config {
 
 /// Which optional APIs the cluster has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each API is there or not, whatever the others are")]
 pub struct Platform {
     /// OpenShift's Routes.
     pub routes: bool,

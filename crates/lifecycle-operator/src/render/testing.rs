@@ -1,4 +1,4 @@
-//! What tests of rendering share.
+//! What the tests of rendering share: settings, clusters, objects as YAML.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,9 +9,16 @@ use serde_json::{Map, Value, json};
 
 use super::{Config, Images, Objects, Platform, Settings};
 
-/// The settings of the operator.
-pub(crate) fn settings() -> Settings {
-    let image = |name: &str| format!("registry.example.org/{name}:v1");
+/// A cluster with nothing but Kubernetes and the kinds of the controller manager.
+pub(super) const PLAIN: Platform =
+    Platform { routes: false, security_context_constraints: false, http_routes: false, spiffe_ids: true };
+/// One that has the Gateway API, too.
+pub(super) const WITH_GATEWAYS: Platform = Platform { http_routes: true, ..PLAIN };
+/// OpenShift.
+pub(super) const OPENSHIFT: Platform = Platform { routes: true, security_context_constraints: true, ..PLAIN };
+
+pub(super) fn settings() -> Settings {
+    let image = |name: &str| format!("registry.example.com/{name}:v1");
     Settings {
         namespace: "spire".to_owned(),
         images: Images {
@@ -24,13 +31,12 @@ pub(crate) fn settings() -> Settings {
             volume: image("spire-volume"),
         },
         pull_policy: "IfNotPresent".to_owned(),
-        pull_secrets: vec!["registry".to_owned()],
-        class_name: "zero-trust-workload-identity-manager-spire".to_owned(),
+        pull_secrets: vec!["pull".to_owned()],
+        class_name: "identities".to_owned(),
     }
 }
 
-/// The config in effect.
-pub(crate) fn config() -> Config {
+pub(super) fn config() -> Config {
     Config {
         trust_domain: "example.org".to_owned(),
         cluster_name: "production".to_owned(),
@@ -39,35 +45,14 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// A cluster with SPIRE's own kinds.
-pub(crate) const KUBERNETES: Platform =
-    Platform { routes: false, security_context_constraints: false, http_routes: false, spiffe_ids: true };
-/// The same, with the Gateway API.
-pub(crate) const WITH_GATEWAYS: Platform = Platform { http_routes: true, ..KUBERNETES };
-/// The same, on OpenShift.
-pub(crate) const OPENSHIFT: Platform = Platform { routes: true, security_context_constraints: true, ..KUBERNETES };
-
-/// The objects as JSON, by kind and name, with the files in ConfigMaps as what they mean.
-pub(crate) fn shown<'a>(writes: impl IntoIterator<Item = &'a Write>) -> BTreeMap<String, Value> {
-    let one = |write: &Write| {
-        let Write::Apply(apply) = write else { panic!("{write} is no apply") };
-        let mut object = serde_json::to_value(&apply.object).unwrap();
-        for file in object.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
-            *file = serde_json::from_str(file.as_str().unwrap()).unwrap();
-        }
-        (format!("{} {}", apply.resource.kind, apply.object.metadata.name.as_deref().unwrap()), object)
-    };
-    writes.into_iter().map(one).collect()
-}
-
 /// An operand as the API server returns it.
-pub(crate) fn operand<K: DeserializeOwned>(spec: Value) -> K {
+pub(super) fn operand<K: DeserializeOwned>(spec: &Value) -> K {
     let metadata = json!({ "name": "cluster", "uid": "11111111-2222-3333-4444-555555555555" });
     serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
 }
 
 /// Everything that a spec may say about pods.
-pub(crate) fn placed(mut spec: Value) -> Value {
+pub(super) fn placed(mut spec: Value) -> Value {
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
         { "matchExpressions": [{ "key": "zone", "operator": "In", "values": ["a"] }] },
     ] } } });
@@ -83,7 +68,7 @@ pub(crate) fn placed(mut spec: Value) -> Value {
 }
 
 /// The objects of all writes.
-pub(crate) fn values(objects: &Objects) -> Vec<Value> {
+pub(super) fn values(objects: &Objects) -> Vec<Value> {
     let object = |write: &Write| match write {
         Write::Apply(apply) => serde_json::to_value(&apply.object).unwrap(),
         other => panic!("{other:?} applies nothing"),
@@ -91,15 +76,28 @@ pub(crate) fn values(objects: &Objects) -> Vec<Value> {
     objects.iter().map(object).collect()
 }
 
+/// The objects, by kind and name, with the files in ConfigMaps as what they mean.
+pub(super) fn shown<'a>(writes: impl IntoIterator<Item = &'a Write>) -> BTreeMap<String, Value> {
+    let one = |write: &Write| {
+        let Write::Apply(apply) = write else { panic!("{write:?} applies nothing") };
+        let mut object = serde_json::to_value(&apply.object).unwrap();
+        for file in object.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+            *file = serde_json::from_str(file.as_str().unwrap()).unwrap();
+        }
+        (format!("{} {}", apply.resource.kind, apply.object.metadata.name.as_deref().unwrap()), object)
+    };
+    writes.into_iter().map(one).collect()
+}
+
 /// The one object of a kind.
-pub(crate) fn of_kind(objects: &Objects, kind: &str) -> Value {
+pub(super) fn of_kind(objects: &Objects, kind: &str) -> Value {
     let found: Vec<_> = values(objects).into_iter().filter(|value| value["kind"] == kind).collect();
     assert_eq!(found.len(), 1, "{kind}");
     found.into_iter().next().unwrap()
 }
 
 /// All objects, part by part, as a person would write them.
-pub(crate) fn yaml(objects: &Objects) -> String {
+pub(super) fn yaml(objects: &Objects) -> String {
     let mut text = String::new();
     for (part, writes) in [("support", &objects.support), ("workload", &objects.workload), ("routes", &objects.routes)]
     {
@@ -112,21 +110,21 @@ pub(crate) fn yaml(objects: &Objects) -> String {
 }
 
 /// The digest on the pods of the workload.
-pub(crate) fn hash(objects: &Objects, workload: &str) -> String {
+pub(super) fn hash(objects: &Objects, workload: &str) -> String {
     let object = of_kind(objects, workload);
     let annotations = &object["spec"]["template"]["metadata"]["annotations"];
     annotations[crate::api::v1alpha1::CONFIG_HASH_ANNOTATION].as_str().unwrap().to_owned()
 }
 
 /// The one file of the ConfigMap.
-pub(crate) fn file(objects: &Objects) -> String {
+pub(super) fn file(objects: &Objects) -> String {
     let data = of_kind(objects, "ConfigMap")["data"].clone();
     data.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
 }
 
 /// What holds for all that is rendered: the labels by which it is found, the selector of the workload, and no two ports of
 /// a pod with the same name or number.
-pub(crate) fn is_consistent(objects: &Objects) {
+pub(super) fn is_consistent(objects: &Objects) {
     for value in values(objects) {
         let labels = &value["metadata"]["labels"];
         assert_eq!(labels["app.kubernetes.io/part-of"], super::PART_OF, "{value}");

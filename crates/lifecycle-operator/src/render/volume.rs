@@ -177,7 +177,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::render::testing::{KUBERNETES, config, settings};
+    use crate::render::testing::{PLAIN, config, settings};
     use crate::volume::Cli;
 
     fn server(spec: &serde_json::Value) -> SpireServer {
@@ -192,7 +192,7 @@ mod tests {
 
     fn job_of(work: &Work<'_>) -> Job {
         let spec = json!({ "labels": { "team": "identity" }, "nodeSelector": { "disk": "fast" } });
-        job(&server(&spec), &config(), &settings(), &KUBERNETES, work)
+        job(&server(&spec), &config(), &settings(), &PLAIN, work)
     }
 
     fn pod_of(work: &Work<'_>) -> PodSpec {

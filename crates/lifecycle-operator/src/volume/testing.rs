@@ -190,9 +190,15 @@ impl Volumes {
         self.folder.path().join("backups")
     }
 
-    /// Writes a file of the server.
+    /// Writes a file of the server, in place of whatever is there: a directory, or a file where a directory must be.
     pub(super) fn put(&self, path: &str, content: &str, mode: u32) {
+        for above in super::paths::above(path).map(|above| self.data().join(above)).filter(|above| above.is_file()) {
+            fs::remove_file(above).unwrap();
+        }
         let path = self.data().join(path);
+        if path.is_dir() {
+            fs::remove_dir_all(&path).unwrap();
+        }
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         write(&path, &(content.as_bytes().to_vec(), mode));
     }

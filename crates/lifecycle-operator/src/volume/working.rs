@@ -64,7 +64,7 @@ fn a_name_is_never_given_to_other_content() {
     let about = [("trustDomain", "example.com")];
     let error = fault(volumes.backup_on(&Plain, Backup { about: &about, ..Backup::named("b") }));
     assert!(error.contains("other content") && error.contains("example.com"), "{error}");
-    volumes.put("keys.json", "the keys of an CA", 0o600);
+    volumes.put("keys.json", "the keys of our CA", 0o600);
     let error = fault(volumes.backup("b"));
     assert!(error.contains("no such keys.json") && error.contains("use another name"), "{error}");
     fs::remove_file(volumes.data().join("keys.json")).unwrap();
@@ -156,7 +156,8 @@ fn a_server_that_still_writes_is_noticed() {
 #[test]
 fn a_flipped_bit_is_found_wherever_it_is() {
     let volumes = cleared();
-    for (path, content) in volumes.copies() {
+    // In an empty file no bit can flip.
+    for (path, content) in volumes.copies().into_iter().filter(|(_, content)| !content.is_empty()) {
         for place in 0..content.len() {
             let mut flipped = content.clone();
             flipped[place] ^= 1 << (place % 8);
@@ -164,12 +165,12 @@ fn a_flipped_bit_is_found_wherever_it_is() {
             let error = fault(volumes.verify("b"));
             assert!(error.contains("/b/"), "{path} {place}: {error}");
         }
-        assert!(volumes.restore("b").is_err() || content.is_empty());
+        assert!(volumes.restore("b").is_err(), "{path}");
         fs::write(volumes.backups().join(&path), &content).unwrap();
         assert_eq!(volumes.verify("b").unwrap().result, Outcome::Verified);
     }
     assert!(volumes.files().is_empty());
-    fs::write(volumes.backups().join("b/data/keys.json"), "the keys of an CA").unwrap();
+    fs::write(volumes.backups().join("b/data/keys.json"), "the keys of our CA").unwrap();
     let error = fault(volumes.verify("b"));
     assert!(error.contains("b/data/keys.json is not what was backed up: its checksum is"), "{error}");
     fs::remove_file(volumes.backups().join("b/data/keys.json")).unwrap();
@@ -219,6 +220,7 @@ fn a_restore_brings_files_and_permissions_back() {
     // Its next backup does not say that it was restored.
     volumes.backup("c").unwrap();
     assert!(!volumes.copies().contains_key(&format!("c/data/{RESTORED}")));
+    volumes.put("datastore.sqlite3", "still more entries", 0o640);
     assert_eq!(volumes.restore("latest").unwrap().result, Outcome::Occupied);
     // Emptied by hand, it is restored again.
     for entry in fs::read_dir(volumes.data()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -300,7 +302,7 @@ fn only_what_a_backup_has_is_deleted() {
     volumes.put("datastore.sqlite3-wal", "", 0o600);
     refused(&volumes, "b", "datastore.sqlite3-wal");
     fs::remove_file(volumes.data().join("datastore.sqlite3-wal")).unwrap();
-    volumes.put("keys.json", "the keys of an CA", 0o600);
+    volumes.put("keys.json", "the keys of our CA", 0o600);
     refused(&volumes, "b", "keys.json");
     volumes.put("keys.json", "the keys of the CA", 0o600);
     symlink("/nowhere", volumes.data().join("link")).unwrap();

@@ -31,7 +31,7 @@ use lifecycle_operator::observe;
 use opcore::conditions::{Conditions, find, is_true};
 use opcore_testing::PATIENCE;
 use opcore_testing::proxy::{Fate, Passed, Proxy};
-pub use opcore_testing::wait::{eventually, gone};
+use opcore_testing::wait::gone;
 use sandbox::{Options, Sandbox};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Actor, JUDGED_AT_MOST, NO_VERSION, Outcome, Refusal, RefusalReason, fields, refused};
 use crate::error::Error;
-use crate::object::ObjectId;
+use crate::object::{self, ObjectId};
 use crate::ownership::{self, Claimant, Ownership, OwnershipVerdict};
 use crate::writes::{Apply, Target};
 
@@ -18,7 +18,10 @@ impl Actor<'_> {
     /// Applies an object. If it changes in the meantime, it is judged again, up to a limit.
     pub(super) async fn apply(&self, apply: &Apply) -> Result<Outcome, Error> {
         if apply.object.metadata.name.as_deref().unwrap_or_default().is_empty() {
-            return Err(Error::Bug(format!("a {} is to be applied without a name", apply.resource.kind)));
+            return Err(Error::Bug(format!("cannot apply a {} without a name", apply.resource.kind)));
+        }
+        if let Some(refusal) = misnamed(apply) {
+            return Ok(Outcome::Refused(refusal));
         }
         for _ in 0..JUDGED_AT_MOST {
             if let Some(outcome) = self.apply_as_judged(apply).await? {
@@ -55,7 +58,7 @@ impl Actor<'_> {
             return Ok(Some(Outcome::Refused(refusal)));
         }
         if live.metadata.deletion_timestamp.is_some() {
-            let message = format!("{id} is still being deleted; it will be made anew when it is gone.");
+            let message = format!("{id} is still being deleted; it is recreated when it is gone.");
             return Ok(Some(Outcome::Refused(Refusal { object: id, reason: RefusalReason::Terminating, message })));
         }
         if fields::is_applied(&value(&desired)?, &value(&live)?, &self.claimant.operator) {
@@ -75,7 +78,7 @@ impl Actor<'_> {
             if verdict.ownership != Ownership::Ours || !by_hand {
                 return Ok(Some(Outcome::Refused(field_conflict(&id, &conflicts))));
             }
-            tracing::info!(object = %id, ?conflicts, "taking back fields that were edited by hand");
+            tracing::info!(object = %id, ?conflicts, "reverting fields that were edited by hand");
             answer = self.send(&api, &desired, true).await;
         }
         match answer {
@@ -129,6 +132,21 @@ impl Actor<'_> {
             Err(error) => refused(&target.id(), error),
         }
     }
+}
+
+/// The refusal of an object that no request can be about. Names come from users, and become part of the path of a request
+/// as they are: with some of them it could not be sent, with others it would be about something else.
+fn misnamed(apply: &Apply) -> Option<Refusal> {
+    let meta = &apply.object.metadata;
+    let parts = [("name", &meta.name), ("namespace", &meta.namespace)];
+    let (field, part) = parts
+        .into_iter()
+        .find_map(|(field, part)| Some((field, part.as_deref().filter(|part| !object::is_path_segment(part))?)))?;
+    let object = apply.id();
+    let message = format!(
+        "{object} was refused: metadata.{field}: {part:?} cannot be the {field} of an object; use letters, digits, '-' and '.'."
+    );
+    Some(Refusal { object, reason: RefusalReason::Invalid, message })
 }
 
 /// The object with our marks, and without the fields that only the server may set.
@@ -185,12 +203,14 @@ impl Comparison {
 fn refusal(id: &ObjectId, verdict: &OwnershipVerdict) -> Option<Refusal> {
     let (reason, remedy) = match verdict.ownership {
         Ownership::Ours | Ownership::Adoptable => return None,
-        Ownership::Foreign => (RefusalReason::Foreign, "Remove it here, or have its owner let it go first.".to_owned()),
+        Ownership::Foreign => {
+            (RefusalReason::Foreign, "Remove it from this object, or have its owner release it first.".to_owned())
+        }
         Ownership::Unowned => {
             (RefusalReason::Unowned, format!("To hand it over, annotate it with {}=true.", ownership::ADOPT_ANNOTATION))
         }
     };
-    let message = format!("{id} was left alone: {verdict}. {remedy}");
+    let message = format!("{id} was not changed: {verdict}. {remedy}");
     Some(Refusal { object: id.clone(), reason, message })
 }
 
@@ -215,14 +235,14 @@ pub(super) fn conflicts(status: &Status) -> Vec<Conflict> {
 }
 
 pub(super) fn field_conflict(id: &ObjectId, conflicts: &[Conflict]) -> Refusal {
-    let fields: Vec<_> = conflicts.iter().map(|c| format!("{} (managed by {})", c.field, c.manager)).collect();
+    let fields: Vec<_> = conflicts.iter().map(|c| format!("{} ({})", c.field, c.manager)).collect();
     let message = format!(
-        "{id} was left alone: others manage {}. Remove the fields here, or have their managers let them go.",
+        "{id} was not changed: other field managers own {}. Remove the fields from this object, or have their managers release them.",
         fields.join(", ")
     );
     Refusal { object: id.clone(), reason: RefusalReason::FieldConflict, message }
 }
 
 fn value(object: &DynamicObject) -> Result<Value, Error> {
-    serde_json::to_value(object).map_err(|error| Error::Bug(format!("an object that is no JSON: {error}")))
+    serde_json::to_value(object).map_err(|error| Error::Bug(format!("cannot serialize an object: {error}")))
 }

@@ -31,7 +31,7 @@ impl Actor<'_> {
             data: wanted.clone(),
         };
         let json = |object: &DynamicObject| {
-            serde_json::to_value(object).map_err(|error| Error::Bug(format!("an object that is no JSON: {error}")))
+            serde_json::to_value(object).map_err(|error| Error::Bug(format!("cannot serialize an object: {error}")))
         };
         let nothing_wanted = wanted.as_object().is_none_or(serde_json::Map::is_empty);
         let owns_nothing = !fields::manages_any(&json(&live)?, &self.claimant.operator);

@@ -27,7 +27,7 @@ impl Actor<'_> {
             }
             let verdict = self.judge(&target.resource, &live);
             if !verdict.may_delete() {
-                let message = format!("{target} was not deleted: {verdict}. If it is to go, its owner must delete it.");
+                let message = format!("{target} was not deleted: {verdict}. Only its owner may delete it.");
                 let reason = match verdict.ownership {
                     Ownership::Foreign => RefusalReason::Foreign,
                     _ => RefusalReason::Unowned,

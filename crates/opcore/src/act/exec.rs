@@ -28,7 +28,7 @@ impl Actor<'_> {
     /// Runs a command in exactly the pod that is named, and returns what it wrote.
     pub(super) async fn exec(&self, exec: &Exec) -> Result<Outcome, Error> {
         if exec.command.is_empty() {
-            return Err(Error::Bug(format!("a command without a program is to be run in {}", exec.target)));
+            return Err(Error::Bug(format!("cannot run an empty command in {}", exec.target)));
         }
         let live = match self.find(&exec.target).await {
             Ok(live) => live,
@@ -53,7 +53,8 @@ fn request(exec: &Exec, deadline: &Deadline) -> Result<http::Request<Vec<u8>>, E
     let pods = Request::new(DynamicObject::url_path(&target.resource, target.namespace.as_deref()));
     let params = AttachParams::default().container(&exec.container);
     let request = pods.exec(&target.name, &exec.command, &params);
-    let mut request = request.map_err(|error| Error::Bug(format!("{exec} cannot be asked for: {error}")))?;
+    let mut request =
+        request.map_err(|error| Error::Bug(format!("cannot build the request to run {exec}: {error}")))?;
     request.extensions_mut().insert(deadline.clone());
     Ok(request)
 }
@@ -84,7 +85,7 @@ async fn ended(connection: Connection) -> Result<Outcome, String> {
     let mut messages = connection.into_stream();
     let mut written = Written::default();
     while let Some(message) = messages.next().await {
-        let message = message.map_err(|error| format!("was cut off before it ended: {}", error::chain(&error)))?;
+        let message = message.map_err(|error| format!("was disconnected before it ended: {}", error::chain(&error)))?;
         // The others keep the connection alive or close it.
         if message.is_binary()
             && let Some(exit) = written.take(&message.into_data())?
@@ -92,7 +93,7 @@ async fn ended(connection: Connection) -> Result<Outcome, String> {
             return Ok(written.ran(exit));
         }
     }
-    Err("was cut off before it ended".to_owned())
+    Err("was disconnected before it ended".to_owned())
 }
 
 /// What a command has written so far.
@@ -125,16 +126,16 @@ impl Written {
 
 fn keep(kept: &mut Vec<u8>, data: &[u8], longest: usize, what: &str) -> Result<Option<i32>, String> {
     if kept.len() + data.len() > longest {
-        return Err(format!("wrote more than {} KiB to its {what}, which is too much to read", longest / 1024));
+        return Err(format!("wrote more than {} KiB to its {what}, which is too much", longest / 1024));
     }
     kept.extend_from_slice(data);
     Ok(None)
 }
 
-/// The exit code that a status tells.
+/// The exit code in a status.
 fn exit_code(status: &[u8]) -> Result<i32, String> {
     let status: Status = serde_json::from_slice(status)
-        .map_err(|error| format!("ended in an unknown way: {}", error::values::of_serde(&error.to_string())))?;
+        .map_err(|error| format!("ended with an unknown status: {}", error::values::of_serde(&error.to_string())))?;
     if status.status.as_deref() == Some("Success") {
         return Ok(0);
     }
@@ -143,7 +144,7 @@ fn exit_code(status: &[u8]) -> Result<i32, String> {
     let code = codes.find_map(|cause| cause.message.as_deref()?.parse().ok());
     // Without a code it never began: there is no such program, or the container does not run.
     code.ok_or_else(|| {
-        format!("could not be run: {}", cut(status.message.as_deref().unwrap_or("no reason was told"), error::LONGEST))
+        format!("could not be run: {}", cut(status.message.as_deref().unwrap_or("no reason was given"), error::LONGEST))
     })
 }
 
@@ -178,8 +179,8 @@ mod tests {
     #[test]
     fn output_may_be_as_long_as_the_bound_and_no_byte_longer() {
         for (channel, longest, words) in [
-            (STDOUT, LONGEST_STDOUT, "wrote more than 256 KiB to its standard output, which is too much to read"),
-            (STDERR, LONGEST_STDERR, "wrote more than 16 KiB to its standard error, which is too much to read"),
+            (STDOUT, LONGEST_STDOUT, "wrote more than 256 KiB to its standard output, which is too much"),
+            (STDERR, LONGEST_STDERR, "wrote more than 16 KiB to its standard error, which is too much"),
         ] {
             let mut written = Written::default();
             assert_eq!(written.take(&message(channel, &vec![b'x'; longest - 1])), Ok(None));
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_tells_how_a_command_ended() {
+    fn the_status_says_how_a_command_ended() {
         assert_eq!(ends(&json!({"metadata": {}, "status": "Success"})), Ok(Some(0)));
         let causes = json!([{"reason": "ExitCode", "message": "7"}]);
         let failed = json!({"metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
@@ -198,8 +199,8 @@ mod tests {
         let absent = json!({"metadata": {}, "status": "Failure", "reason": "InternalError",
             "message": "container not found (\"front\")", "code": 500});
         assert_eq!(ends(&absent), Err("could not be run: container not found (\"front\")".to_owned()));
-        assert_eq!(ends(&json!({})), Err("could not be run: no reason was told".to_owned()));
+        assert_eq!(ends(&json!({})), Err("could not be run: no reason was given".to_owned()));
         let words = ends(&json!({"status": 4711})).unwrap_err();
-        assert!(words.starts_with("ended in an unknown way: ") && !words.contains("4711"), "{words}");
+        assert!(words.starts_with("ended with an unknown status: ") && !words.contains("4711"), "{words}");
     }
 }

@@ -1,5 +1,4 @@
-//! What each write says about the object that it is meant for, word for word: on a real API server one fence hides the
-//! absence of another.
+//! The exact request of each write: on a real API server one precondition hides the absence of another.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -30,15 +29,15 @@ fn map(object: Value) -> ConfigMap {
     serde_json::from_value(object).unwrap()
 }
 
-/// The requests that a plan sends: the queries and bodies.
+/// The requests of these writes: queries and bodies.
 async fn written(writes: Writes, answers: Vec<(u16, Value)>) -> Vec<(String, Value)> {
     let (done, sent) = tried(writes, answers).await;
     done.unwrap();
     sent
 }
 
-/// Runs a plan against an API server that has only this object and gives these responses to the first writes. Returns
-/// the result and the requests.
+/// Runs the writes against an API server that has only this object and returns these responses to the first writes.
+/// Returns the result and the requests.
 async fn tried(writes: Writes, mut answers: Vec<(u16, Value)>) -> (Result<(), Error>, Vec<(String, Value)>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let (log, answers) = (sent.clone(), {
@@ -67,7 +66,7 @@ async fn tried(writes: Writes, mut answers: Vec<(u16, Value)>) -> (Result<(), Er
 
 #[tokio::test]
 async fn a_delete_names_the_uid_and_the_version_that_were_judged() {
-    // Even a plan that names no version is fenced.
+    // A delete without a version is fenced, too.
     let mut delete = Write::delete(&map(live()));
     if let Write::Delete(delete) = &mut delete {
         delete.resource_version = None;
@@ -120,9 +119,6 @@ async fn an_object_whose_name_the_server_would_have_to_make_is_not_applied() {
         nameless.metadata.generate_name = Some("front-".to_owned());
         let (done, sent) = tried(Writes::from_iter([Write::apply(&nameless).unwrap()]), Vec::new()).await;
         let error = done.unwrap_err().to_string();
-        assert_eq!(
-            (error.as_str(), sent.len()),
-            ("a fault in this program: a ConfigMap is to be applied without a name", 0)
-        );
+        assert_eq!((error.as_str(), sent.len()), ("internal error: cannot apply a ConfigMap without a name", 0));
     }
 }

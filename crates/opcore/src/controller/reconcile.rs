@@ -37,13 +37,13 @@ enum Pass {
 }
 
 /// After this many failures in a row, about half a minute, a status that does not mention them would mislead.
-const TELLING_FAILURES: u32 = 5;
+const REPORTED_AFTER_FAILURES: u32 = 5;
 
 /// How often an object is decided in one pass. An operator that keeps claiming what it was refused has a bug.
 const DECIDED_AT_MOST: usize = 8;
 
 /// An API server that has just started, or that does not know a new token yet, briefly forbids what it would allow.
-const TELLING_REFUSALS: u32 = 3;
+const REPORTED_AFTER_REFUSALS: u32 = 3;
 
 /// Reconciles one object. Returns when to reconcile it again if no event comes before.
 pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Option<Instant> {
@@ -55,7 +55,7 @@ pub(super) async fn run<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> Opti
     let outcome = AssertUnwindSafe(outcome(shared, key)).catch_unwind().instrument(span).await;
     let (result, next) = outcome.unwrap_or_else(|panic| {
         let delay = shared.backoff().failed(key);
-        tracing::error!(%kind, object = %key, ?delay, "a failure could not be told: {}", panic_words(panic.as_ref()));
+        tracing::error!(%kind, object = %key, ?delay, "a failure could not be reported in the status: {}", panic_message(panic.as_ref()));
         (ReconcileResult::Error, Some(Instant::now() + delay))
     });
     shared.context.metrics().reconcile_ended(&kind, result, started.elapsed());
@@ -68,7 +68,7 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
     let pass = match pass {
         Ok(Ok(pass)) => pass,
         Ok(Err(_)) => Err(Error::Deadline(deadline)),
-        Err(panic) => Err(Error::Bug(panic_words(panic.as_ref()))),
+        Err(panic) => Err(Error::Bug(panic_message(panic.as_ref()))),
     };
     match pass {
         Ok(Pass::Done { next, refused: false }) => {
@@ -87,12 +87,12 @@ async fn outcome<O: Operator>(shared: &Arc<Shared<O>>, key: &Key) -> (ReconcileR
         }
         Ok(Pass::Failed(error)) => (ReconcileResult::Error, Some(Instant::now() + delay(shared, key, &error))),
         Err(error) => {
-            let is_told = is_told(shared, key, &error);
+            let is_reported = is_reported(shared, key, &error);
             let delay = delay(shared, key, &error);
-            if is_told {
-                let told = tokio::time::timeout(deadline, tell_failure(shared, key, &error)).await;
-                if told.is_err() {
-                    tracing::debug!("telling the failure took longer than {deadline:?}");
+            if is_reported {
+                let reported = tokio::time::timeout(deadline, report_failure(shared, key, &error)).await;
+                if reported.is_err() {
+                    tracing::debug!("reporting the failure in the status took longer than {deadline:?}");
                 }
             }
             (ReconcileResult::Error, Some(Instant::now() + delay))
@@ -106,9 +106,9 @@ fn delay<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) -> Duration 
     shared.context.metrics().error(&Shared::<O>::kind(), class);
     let delay = shared.backoff().failed(key).max(error.retry_after());
     match class {
-        Class::Conflict => tracing::debug!(%error, ?delay, "will look again"),
-        Class::Bug => tracing::error!(%error, ?delay, "will try again"),
-        _ => tracing::warn!(%error, ?delay, "will try again"),
+        Class::Conflict => tracing::debug!(%error, ?delay, "the object changed; reconciling again"),
+        Class::Bug => tracing::error!(%error, ?delay, "reconciling failed; retrying"),
+        _ => tracing::warn!(%error, ?delay, "reconciling failed; retrying"),
     }
     delay
 }
@@ -122,8 +122,8 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
         // Only finalizers of others still hold it. There is nothing left to write and nothing left to publish.
         return Ok(Pass::Done { next: Next::OnEvent, refused: false });
     }
-    let mut seen = operator.observe(&object, context).await?;
-    let Some(decision) = decided(shared, &object, &mut seen).await? else {
+    let mut observed = operator.observe(&object, context).await?;
+    let Some(decision) = decided(shared, &object, &mut observed).await? else {
         return Ok(Pass::Done { next: Next::OnEvent, refused: false });
     };
     let Decision { writes, mut status, notes, next, .. } = decision;
@@ -134,7 +134,7 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     let releases = writes.iter().any(|write| matches!(write, Write::RemoveFinalizer(_)));
     if releases {
         // Events about an object that goes are emitted before it is released: after a crash no process could emit them.
-        tell(context, &about, &notes).await;
+        emit(context, &about, &notes).await;
     }
     let done = match context.actor(&claimant) {
         Ok(actor) => act::run(&actor, Some(&mut root), &writes).await,
@@ -149,11 +149,11 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
     }
     operator.after_writes(&object, &mut status, &done, context.now());
     let refusal = done.refusal();
-    if let Some(refusal) = refusal.filter(|refusal| is_refusal_told(shared, key, refusal)) {
+    if let Some(refusal) = refusal.filter(|refusal| is_refusal_reported(shared, key, refusal)) {
         let forbidden = refusal.reason == RefusalReason::Forbidden;
         let remedy = forbidden.then(|| operator.remedy(&object, refusal)).flatten();
         summary_of(refusal, remedy.as_deref()).write(&mut status, object.meta().generation, context.now());
-    } else if let Some(failure) = done.failure.as_ref().filter(|failure| is_told(shared, key, failure)) {
+    } else if let Some(failure) = done.failure.as_ref().filter(|failure| is_reported(shared, key, failure)) {
         summary_of_failure(failure).write(&mut status, object.meta().generation, context.now());
     } else if refusal.is_some() || done.failure.is_some() {
         // The failure may pass by itself. Until then the conditions stay as they were: the new ones assume that the
@@ -172,7 +172,7 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
         return Err(done.failure.unwrap_or(error));
     }
     operator.published(&object, &status, context.now());
-    told(shared, &about, conditions_before, &status, if releases { &[] } else { &notes }).await;
+    emit_events(shared, &about, conditions_before, &status, if releases { &[] } else { &notes }).await;
     let refused = done.refusal().is_some();
     Ok(done.failure.map_or(Pass::Done { next, refused }, Pass::Failed))
 }
@@ -181,26 +181,26 @@ async fn pass<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Pass, Error>
 async fn decided<O: Operator>(
     shared: &Shared<O>,
     object: &O::Object,
-    seen: &mut O::Observed,
+    observed: &mut O::Observed,
 ) -> Result<Option<DecisionOf<O>>, Error> {
     for _ in 0..DECIDED_AT_MOST {
         let now = shared.context.now();
         let operator = &shared.operator;
         let (active, terminating) =
-            (|now| operator.decide(object, seen, now), |now| operator.tear_down(object, seen, now));
+            (|now| operator.decide(object, observed, now), |now| operator.tear_down(object, observed, now));
         let decision = finalizer::decide(object, O::FINALIZER, now, active, terminating);
         let Some(mut decision) = decision else { return Ok(None) };
         let claims = std::mem::take(&mut decision.claims);
-        match shared.operator.admit(object, claims, seen, &shared.context, now).await? {
+        match shared.operator.admit(object, claims, observed, &shared.context, now).await? {
             Admission::Granted => return Ok(Some(decision)),
             Admission::DecideAnew => {}
         }
     }
-    Err(Error::Bug(format!("{DECIDED_AT_MOST} decisions in a row claimed what was not to be had")))
+    Err(Error::Bug(format!("{DECIDED_AT_MOST} consecutive decisions claimed something that was not granted")))
 }
 
 /// Emits Events about an object once its status is published: the change of `Ready`, and the notes of the decision.
-async fn told<O: Operator>(
+async fn emit_events<O: Operator>(
     shared: &Shared<O>,
     about: &ObjectReference,
     before: &[Condition],
@@ -210,17 +210,17 @@ async fn told<O: Operator>(
     // When a note about a part has the same reason, the Event about the object itself is left out.
     let is_noted = |transition: &Note| notes.iter().any(|note| note.reason == transition.reason);
     let transition = events::of_transition(before, status.conditions()).filter(|note| !is_noted(note));
-    tell(&shared.context, about, transition.as_slice()).await;
-    tell(&shared.context, about, notes).await;
+    emit(&shared.context, about, transition.as_slice()).await;
+    emit(&shared.context, about, notes).await;
 }
 
 /// Emits Events, and logs those that someone should look at, because the cluster keeps an Event for an hour only.
-async fn tell(context: &Context, about: &ObjectReference, notes: &[Note]) {
+async fn emit(context: &Context, about: &ObjectReference, notes: &[Note]) {
     for note in notes {
         if note.warning {
             tracing::warn!(reason = %note.reason, "{}", note.message);
         }
-        context.events().tell(about, note).await;
+        context.events().emit(about, note).await;
     }
 }
 
@@ -250,18 +250,18 @@ async fn current<O: Operator>(shared: &Shared<O>, key: &Key) -> Result<Option<Ar
 }
 
 /// Whether a failure that has just happened is reported in the status: some pass by themselves.
-fn is_told<O: Operator>(shared: &Shared<O>, key: &Key, failure: &Error) -> bool {
-    let telling = match failure.class() {
+fn is_reported<O: Operator>(shared: &Shared<O>, key: &Key, failure: &Error) -> bool {
+    let threshold = match failure.class() {
         Class::Invalid | Class::Bug => 1,
-        Class::Forbidden => TELLING_REFUSALS,
-        _ => TELLING_FAILURES,
+        Class::Forbidden => REPORTED_AFTER_REFUSALS,
+        _ => REPORTED_AFTER_FAILURES,
     };
-    shared.backoff().failures(key) + 1 >= telling
+    shared.backoff().failures(key) + 1 >= threshold
 }
 
 /// Whether a refused write is reported in the status: a write may be forbidden for a moment only.
-fn is_refusal_told<O: Operator>(shared: &Shared<O>, key: &Key, refusal: &Refusal) -> bool {
-    refusal.reason != RefusalReason::Forbidden || shared.backoff().failures(key) + 1 >= TELLING_REFUSALS
+fn is_refusal_reported<O: Operator>(shared: &Shared<O>, key: &Key, refusal: &Refusal) -> bool {
+    refusal.reason != RefusalReason::Forbidden || shared.backoff().failures(key) + 1 >= REPORTED_AFTER_REFUSALS
 }
 
 fn summary_of_failure(failure: &Error) -> Summary {
@@ -275,7 +275,7 @@ fn summary_of_failure(failure: &Error) -> Summary {
 
 /// Reports a failure in the status, if that can be written: someone may have to act, and a status that still says
 /// `Ready` would keep them from it.
-async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) {
+async fn report_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error) {
     let Ok(Some(object)) = current(shared, key).await else { return };
     let mut status = object.status().cloned().unwrap_or_default();
     let before = status.conditions().to_vec();
@@ -284,9 +284,9 @@ async fn tell_failure<O: Operator>(shared: &Shared<O>, key: &Key, error: &Error)
     match publish(shared, &object, &status, &version).await {
         Ok(()) => {
             let transition: Vec<_> = events::of_transition(&before, status.conditions()).into_iter().collect();
-            tell(&shared.context, &object.object_ref(&()), &transition).await;
+            emit(&shared.context, &object.object_ref(&()), &transition).await;
         }
-        Err(error) => tracing::debug!(%error, "the failure could not be put into the status"),
+        Err(error) => tracing::debug!(%error, "the failure could not be reported in the status"),
     }
 }
 
@@ -308,7 +308,7 @@ async fn publish<O: Operator>(
 ) -> Result<(), Error> {
     let key = Key::of(object);
     let json = |status: Option<&<O::Object as HasStatus>::Status>| {
-        serde_json::to_value(status).map_err(|error| Error::Bug(format!("a status that is no JSON: {error}")))
+        serde_json::to_value(status).map_err(|error| Error::Bug(format!("cannot serialize the status: {error}")))
     };
     let (old, new) = (json(object.status())?, json(Some(status))?);
     let difference = difference(&old, &new);
@@ -397,7 +397,7 @@ fn until(next: Next, now: Timestamp) -> Option<Instant> {
     Instant::now().checked_add(wait)
 }
 
-fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
     words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
 }

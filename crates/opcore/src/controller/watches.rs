@@ -57,7 +57,7 @@ impl<K: Reconciled> Relating<K> {
         let Some(read) = self.read.get() else { return BTreeSet::new() };
         // One malformed object must not end the watch on all the others.
         let relations = std::panic::catch_unwind(AssertUnwindSafe(|| read(object))).unwrap_or_else(|_| {
-            tracing::error!(object = %key, "a fault in this program: what it names cannot be told");
+            tracing::error!(object = %key, "internal error: cannot determine the names that the object refers to");
             Relations::default()
         });
         crate::lock(&self.known).put(key, relations)
@@ -88,22 +88,22 @@ impl<K: Reconciled> Watches<K> {
         })
     }
 
-    /// Wakes objects when something that concerns them changes or goes; `whom` returns their keys from its metadata.
+    /// Wakes objects when something that concerns them changes or goes; `keys_of` returns their keys from its metadata.
     pub fn concerns<C>(
         &mut self,
         labels: Option<&str>,
-        whom: impl Fn(&PartialObjectMeta<DynamicObject>) -> Vec<Key> + Send + Sync + 'static,
+        keys_of: impl Fn(&PartialObjectMeta<DynamicObject>) -> Vec<Key> + Send + Sync + 'static,
     ) -> &mut Self
     where
         C: Resource<DynamicType = (), Scope: 'static>,
     {
         let cluster = std::any::TypeId::of::<C::Scope>() == std::any::TypeId::of::<kube::core::ClusterResourceScope>();
-        let whom = Arc::new(whom);
+        let keys_of = Arc::new(keys_of);
         for scope in scopes(&self.context, &ApiResource::erase::<C>(&()), cluster, labels) {
             let changes = watch::metadata(self.context.client(), &scope, self.context.metrics());
-            let (wakes, whom) = (self.wakes.clone(), whom.clone());
+            let (wakes, keys_of) = (self.wakes.clone(), keys_of.clone());
             let first = self.context.health().expect(&scope.words());
-            self.tasks.push(follow(changes, wakes, whom, first).boxed());
+            self.tasks.push(follow(changes, wakes, keys_of, first).boxed());
         }
         self
     }
@@ -117,20 +117,20 @@ impl<K: Reconciled> Watches<K> {
         self
     }
 
-    /// Wakes objects when something of another kind that they refer to changes or goes; `word` returns its name, as
+    /// Wakes objects when something of another kind that they refer to changes or goes; `name_of` returns its name, as
     /// used in [`Watches::relate`], from its namespace and name.
-    pub fn named<C>(&mut self, word: impl Fn(&Key) -> String + Send + Sync + 'static) -> &mut Self
+    pub fn named<C>(&mut self, name_of: impl Fn(&Key) -> String + Send + Sync + 'static) -> &mut Self
     where
         C: Resource<DynamicType = (), Scope: 'static>,
     {
         let naming = self.naming();
-        self.concerns::<C>(None, move |object| naming(&word(&Key::of(object))))
+        self.concerns::<C>(None, move |object| naming(&name_of(&Key::of(object))))
     }
 
     /// Returns the objects that refer to a name of [`Watches::relate`], for use in [`Watches::concerns`].
     pub fn naming(&self) -> impl Fn(&str) -> Vec<Key> + Send + Sync + 'static {
         let known = self.related.known.clone();
-        move |word| crate::lock(&known).naming(word).into_iter().collect()
+        move |name| crate::lock(&known).naming(name).into_iter().collect()
     }
 
     /// A handle with which the operator itself can trigger a reconcile, from a watch of its own.
@@ -142,20 +142,20 @@ impl<K: Reconciled> Watches<K> {
 async fn follow(
     changes: impl Stream<Item = Change<PartialObjectMeta<DynamicObject>>>,
     wakes: Wakes,
-    whom: Arc<impl Fn(&PartialObjectMeta<DynamicObject>) -> Vec<Key>>,
+    keys_of: Arc<impl Fn(&PartialObjectMeta<DynamicObject>) -> Vec<Key>>,
     first: Expected,
 ) {
     let mut concerns = Concerns::default();
     let mut changes = std::pin::pin!(changes);
     while let Some(change) = changes.next().await {
         let wake = match change {
-            Change::Seen(object) => {
+            Change::Observed(object) => {
                 // One malformed object must not end the watch on all the others.
-                let whom = std::panic::catch_unwind(AssertUnwindSafe(|| whom(&object))).unwrap_or_else(|_| {
-                    tracing::error!(object = %Key::of(&object), "a fault in this program: whom it concerns cannot be told");
+                let keys = std::panic::catch_unwind(AssertUnwindSafe(|| keys_of(&object))).unwrap_or_else(|_| {
+                    tracing::error!(object = %Key::of(&object), "internal error: cannot determine which objects a change concerns");
                     Vec::new()
                 });
-                concerns.seen(Key::of(&object), whom)
+                concerns.observed(Key::of(&object), keys)
             }
             Change::Gone(key) => concerns.gone(&key),
             Change::Synced => {
@@ -182,38 +182,38 @@ pub(super) fn start<O: Operator>(shared: &Arc<Shared<O>>) -> JoinSet<()> {
     for task in watches.tasks {
         tasks.spawn(task);
     }
-    let (told, unreadable) = mpsc::channel(UNTOLD);
-    tasks.spawn(tell(shared.context.clone(), unreadable));
+    let (sender, receiver) = mpsc::channel(QUEUED_EVENTS);
+    tasks.spawn(emit(shared.context.clone(), receiver));
     let resource = ApiResource::erase::<O::Object>(&());
     for scope in scopes(&shared.context, &resource, is_cluster_scoped::<O::Object>(), None) {
-        tasks.spawn(follow_roots(shared.clone(), scope, told.clone()));
+        tasks.spawn(follow_roots(shared.clone(), scope, sender.clone()));
     }
     tasks
 }
 
 /// How many Events about unreadable objects may wait to be emitted. The watch does not wait for them, so that it can go
 /// on with other objects.
-const UNTOLD: usize = 64;
+const QUEUED_EVENTS: usize = 64;
 
 /// An Event to emit, and the object that it is about.
-type Telling = (ObjectReference, Note);
+type QueuedEvent = (ObjectReference, Note);
 
 /// Emits Events, one after another.
-async fn tell(context: Context, mut tellings: mpsc::Receiver<Telling>) {
-    while let Some((about, note)) = tellings.recv().await {
-        context.events().tell(&about, &note).await;
+async fn emit(context: Context, mut events: mpsc::Receiver<QueuedEvent>) {
+    while let Some((about, note)) = events.recv().await {
+        context.events().emit(&about, &note).await;
     }
 }
 
-async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events: mpsc::Sender<Telling>) {
+async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events: mpsc::Sender<QueuedEvent>) {
     // The unreadable objects that have had an Event: a list returns all of them again.
-    let mut told: HashMap<Key, ObjectReference> = HashMap::new();
+    let mut reported: HashMap<Key, ObjectReference> = HashMap::new();
     let first = shared.context.health().expect(&scope.words());
     let changes = watch::lean_objects(shared.context.client(), &scope, shared.context.metrics());
     let mut changes = std::pin::pin!(changes);
     while let Some(change) = changes.next().await {
         match change {
-            Change::Seen(object) => {
+            Change::Observed(object) => {
                 let key = Key::of(&object);
                 let reference = reference(&scope.resource, &object);
                 let going = object.meta().deletion_timestamp.is_some();
@@ -222,34 +222,34 @@ async fn follow_roots<O: Operator>(shared: Arc<Shared<O>>, scope: Scope, events:
                         let known = shared.cache.get(&key);
                         // A failing object already has its next reconcile; the watch event from its own status update
                         // is no reason to come early.
-                        let own_words = shared.backoff().failures(&key) > 0
+                        let is_own_summary = shared.backoff().failures(&key) > 0
                             && known.is_some_and(|known| differ_in_summary_only(known.as_ref(), &object));
-                        told.remove(&key);
+                        reported.remove(&key);
                         shared.related.put(&key, &object).iter().for_each(|key| shared.wakes.wake(key));
                         shared.cache.put(object);
-                        if own_words {
+                        if is_own_summary {
                             continue;
                         }
                     }
                     Err(reason) => {
                         shared.cache.remove(&key);
-                        if told.get(&key) != Some(&reference)
+                        if reported.get(&key) != Some(&reference)
                             && events.try_send((reference.clone(), unreadable(&shared, &key, &reason, going))).is_ok()
                         {
-                            told.insert(key.clone(), reference);
+                            reported.insert(key.clone(), reference);
                         }
                     }
                 }
                 shared.wakes.wake(&key);
             }
             Change::Gone(key) => {
-                told.remove(&key);
+                reported.remove(&key);
                 shared.related.remove(&key).iter().for_each(|key| shared.wakes.wake(key));
                 shared.cache.remove(&key);
                 shared.wakes.wake(&key);
             }
             Change::Synced => {
-                tracing::debug!(kind = %scope.resource.kind, "all objects are known");
+                tracing::debug!(kind = %scope.resource.kind, "the first list is complete");
                 first.came();
             }
         }
@@ -277,9 +277,10 @@ fn differ_in_summary_only<K: serde::Serialize>(one: &K, other: &K) -> bool {
 /// The Event for an object whose fields do not fit the type, or are nested too deeply: an old version, or a CRD without
 /// a schema. The object is left alone.
 fn unreadable<O: Operator>(shared: &Shared<O>, key: &Key, reason: &str, going: bool) -> Note {
-    let held = if going { " Until then it is not deleted: a finalizer of this operator may hold it." } else { "" };
+    let held =
+        if going { " Until then it is not deleted, because a finalizer of this operator may hold it." } else { "" };
     let message =
-        format!("This object cannot be read and is left alone: {reason}. Correct it, and it will be taken up.{held}");
+        format!("This object cannot be read and is not reconciled: {reason}. Correct it to have it reconciled.{held}");
     tracing::warn!(kind = %Shared::<O>::kind(), object = %key, "{message}");
     shared.context.metrics().error(&Shared::<O>::kind(), crate::error::Class::Invalid);
     Note::warning("Unreadable", message)

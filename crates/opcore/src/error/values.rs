@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_finds_wrong_is_told_without_the_value() {
+    fn what_the_api_server_finds_wrong_is_reported_without_the_value() {
         for (message, said) in [
             ("Invalid value: core.PodTemplateSpec{A:\"hunter2: x\"}: field is immutable", "field is immutable"),
             (r#"Invalid value: "hun: ter\"2": must be lower case"#, "must be lower case"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_apply_that_does_not_fit_is_told_without_what_it_would_have_set() {
+    fn an_apply_that_does_not_fit_is_reported_without_what_it_would_have_set() {
         let message = "failed to create typed patch object (shop/front; /v1, Kind=Secret): errors:\n  \
             .stringData.pin: expected string, got &value.valueUnstructured{Value:4711}\n  \
             .type: expected string, got &value.valueUnstructured{Value:4712}";

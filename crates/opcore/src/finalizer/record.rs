@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TeardownRecord {
-    /// When the teardown began. The deadline of the whole counts from here.
+    /// When the teardown started. The deadline of the whole teardown counts from here.
     pub started_at: Timestamp,
-    /// The steps, in an order in which they could run one after another.
+    /// The steps, in topological order.
     pub steps: Vec<StepRecord>,
 }
 
 impl TeardownRecord {
-    /// What a step's record says, if it has one.
+    /// Returns the record of a step, if there is one.
     pub fn step(&self, name: &str) -> Option<&StepRecord> {
         self.steps.iter().find(|step| step.name == name)
     }
@@ -30,26 +30,26 @@ impl TeardownRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepRecord {
-    /// The step's name.
+    /// The name of the step.
     pub name: String,
-    /// How far it is.
+    /// The phase of the step.
     pub phase: StepPhase,
-    /// When everything it comes after was over. Its deadline counts from here.
+    /// When all steps before it were over. Its deadline counts from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When it was over.
+    /// When the step was over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
-    /// Whether it is still running past its deadline.
+    /// Whether the step is still running after its deadline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
-    /// What it waits for, or what was left behind.
+    /// What the step waits for, or what was left behind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl StepRecord {
-    /// A step that has not begun.
+    /// A step that has not started.
     pub(super) fn waiting(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -62,16 +62,16 @@ impl StepRecord {
     }
 }
 
-/// How far a step is.
+/// The phase of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum StepPhase {
-    /// A step it comes after is not over.
+    /// A step that must come before it is not over.
     Waiting,
-    /// It may act.
+    /// The step is running.
     Running,
-    /// What it stands for is gone.
+    /// The objects of the step are gone.
     Done,
-    /// It was given up; the message says what was left behind.
+    /// The step was given up; the message says what was left behind.
     Leaked,
 }
 

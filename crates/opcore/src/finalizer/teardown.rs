@@ -135,7 +135,7 @@ pub enum GraphError {
         unknown: String,
     },
     /// Two steps have the same name.
-    #[error("two teardown steps are called {0:?}")]
+    #[error("two teardown steps have the name {0:?}")]
     Duplicate(String),
 }
 
@@ -167,7 +167,7 @@ pub enum TeardownState {
     Released,
 }
 
-/// One pass of a teardown: what to publish, which steps may act, and when to look again.
+/// One pass of a teardown: what to publish, which steps may act, and when to check again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The record to publish in the status.
@@ -222,14 +222,14 @@ impl Progress {
         match &self.state {
             TeardownState::Released => ("TornDown", "Everything that depends on this object is gone.".to_owned()),
             TeardownState::Running => match running().as_str() {
-                "" => ("TearingDown", "Everything is torn down; the object is about to go.".to_owned()),
+                "" => ("TearingDown", "Everything is torn down; the object is about to be deleted.".to_owned()),
                 steps => ("TearingDown", format!("Tearing down {steps}.")),
             },
-            TeardownState::Blocked { by } => ("TeardownBlocked", format!("Tearing down waits for {}.", by.join(", "))),
+            TeardownState::Blocked { by } => ("TeardownBlocked", format!("The teardown waits for {}.", by.join(", "))),
             TeardownState::Stopped { steps } => (
                 "TeardownStopped",
                 format!(
-                    "The time of {} is up ({}). To give up a step and go on, set the annotation {}=STEP (or =all).",
+                    "The deadline of {} has passed ({}). To give up a step and continue, set the annotation {}=STEP (or =all).",
                     steps.join(", "),
                     running(),
                     super::FORCE_ANNOTATION
@@ -318,15 +318,15 @@ impl Teardown {
                 // The graph has changed since, and now has an unfinished step before this one: it waits again.
                 StepPhase::Running if !step.may_begin(&progress.record) => None,
                 StepPhase::Running => was.map(|was| {
-                    let seen = observe(&step.name);
-                    let pass = self.run(step, was, &seen, started_at, force, now);
+                    let observed = observe(&step.name);
+                    let pass = self.run(step, was, &observed, started_at, force, now);
                     if pass.acts {
                         progress.act.push(step.name.clone());
                     }
                     if pass.stopped {
                         stopped.push(step.name.clone());
                     }
-                    if let (StepStatus::Blocked { by, .. }, StepPhase::Running) = (seen, pass.record.phase) {
+                    if let (StepStatus::Blocked { by, .. }, StepPhase::Running) = (observed, pass.record.phase) {
                         blocked_by.extend(by);
                     }
                     progress.next = earliest(progress.next, pass.next);
@@ -379,9 +379,13 @@ impl Teardown {
             _ if force.covers(&was.name) => {
                 record.phase = StepPhase::Leaked;
                 record.finished_at = Some(now);
-                record.message = Some("given up by annotation: this version does not know the step".to_owned());
+                record.message =
+                    Some("given up by annotation: this version of the operator does not know the step".to_owned());
             }
-            _ => record.message = Some("this version does not know the step; give it up by annotation".to_owned()),
+            _ => {
+                record.message =
+                    Some("this version of the operator does not know the step; give it up by annotation".to_owned());
+            }
         }
         record
     }
@@ -391,14 +395,14 @@ impl Teardown {
         &self,
         step: &Step,
         was: &StepRecord,
-        seen: &StepStatus,
+        observed: &StepStatus,
         whole_started_at: Timestamp,
         force: &Force,
         now: Timestamp,
     ) -> Pass {
         let mut record = was.clone();
-        record.message = seen.words();
-        if *seen == StepStatus::Done {
+        record.message = observed.words();
+        if *observed == StepStatus::Done {
             record.phase = StepPhase::Done;
             record.finished_at = Some(now);
             record.overdue = false;
@@ -416,7 +420,7 @@ impl Teardown {
         let forced_by = if force.covers(&step.name) {
             Some("given up by annotation")
         } else if expired && has_acted && policy == OnExpiry::Force {
-            Some("given up when its time was up")
+            Some("given up when its deadline passed")
         } else {
             None
         };
@@ -430,7 +434,7 @@ impl Teardown {
         record.overdue = expired;
         let stopped = expired && policy == OnExpiry::Manual;
         // A stopped step is still observed: what it waited for may happen after all.
-        let retry = match seen {
+        let retry = match observed {
             StepStatus::Pending { retry, .. } | StepStatus::Blocked { retry, .. } => *retry,
             StepStatus::Done => None,
         };
@@ -445,7 +449,7 @@ impl Teardown {
         if *force == Force::All {
             record.phase = StepPhase::Leaked;
             record.finished_at = Some(now);
-            record.message = Some("given up by annotation before it began".to_owned());
+            record.message = Some("given up by annotation before it started".to_owned());
         } else if step.may_begin(so_far) {
             record.phase = StepPhase::Running;
             record.started_at = Some(now);

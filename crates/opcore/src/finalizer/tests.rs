@@ -112,7 +112,7 @@ fn the_deadline_of_the_whole_counts_too_and_every_step_gets_a_chance() {
     assert_eq!((fourth.act.as_slice(), phases(&fourth)[1].1), (["b".to_owned()].as_slice(), StepPhase::Running));
     let fifth = pass(Some(&fourth.record), 61);
     assert_eq!(phases(&fifth), [("a", StepPhase::Leaked), ("b", StepPhase::Leaked)]);
-    assert_eq!(fifth.notes()[0].message, "b: given up when its time was up: still there");
+    assert_eq!(fifth.notes()[0].message, "b: given up when its deadline passed: still there");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn blocked_names_what_is_in_the_way() {
     };
     let first = stack().advance(None, blocked, &Force::None, at(0));
     let second = stack().advance(Some(&first.record), blocked, &Force::None, at(1));
-    assert_eq!(second.words(), ("TeardownBlocked", "Tearing down waits for Pod shop/front, Pod shop/back.".to_owned()));
+    assert_eq!(second.words(), ("TeardownBlocked", "The teardown waits for Pod shop/front, Pod shop/back.".to_owned()));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn manual_stops_acting_and_says_how_to_go_on() {
 }
 
 #[test]
-fn a_step_that_stopped_is_still_looked_at_when_it_asks_for_it() {
+fn a_step_that_stopped_is_still_observed_when_it_asks_for_it() {
     let teardown = stack().on_expiry(OnExpiry::Manual);
     let asks = |_: &str| StepStatus::Pending { reason: "still there".to_owned(), retry: Some(at(37)) };
     let first = teardown.advance(None, asks, &Force::None, at(0));
@@ -148,17 +148,17 @@ fn a_step_that_stopped_is_still_looked_at_when_it_asks_for_it() {
 }
 
 #[test]
-fn what_was_left_behind_is_told_when_it_is_given_up_and_when_the_object_goes() {
+fn what_was_left_behind_is_reported_when_it_is_given_up_and_when_the_object_goes() {
     let teardown = Teardown::graph([step("a"), step("b").after(["a"])]).unwrap();
     let mut progress = teardown.advance(None, pending, &Force::None, at(0));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (second, force) in [(1, Force::Step("a".to_owned())), (2, Force::None), (3, Force::None)] {
         let see = |_: &str| if second == 1 { pending("a") } else { StepStatus::Done };
         progress = teardown.advance(Some(&progress.record), see, &force, at(second));
-        told.push(progress.notes().into_iter().map(|note| note.message).collect::<Vec<_>>());
+        reported.push(progress.notes().into_iter().map(|note| note.message).collect::<Vec<_>>());
     }
     let leaked = vec!["a: given up by annotation: still there".to_owned()];
-    assert_eq!((progress.state, told), (TeardownState::Released, vec![leaked.clone(), Vec::new(), leaked]));
+    assert_eq!((progress.state, reported), (TeardownState::Released, vec![leaked.clone(), Vec::new(), leaked]));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn graphs_that_cannot_end_are_refused_when_they_are_built() {
     );
     assert_eq!(refused(vec![step("a").after(["a"])]), "the teardown steps wait for each other: a → a");
     assert_eq!(refused(vec![step("a").after(["z"])]), "teardown step \"a\" comes after \"z\", which is not a step");
-    assert_eq!(refused(vec![step("a"), step("a")]), "two teardown steps are called \"a\"");
+    assert_eq!(refused(vec![step("a"), step("a")]), "two teardown steps have the name \"a\"");
 }
 
 #[test]
@@ -238,11 +238,11 @@ fn force_all_gives_up_at_once_what_runs_and_what_has_not_begun() {
     let first = stack().advance(None, pending, &Force::None, at(0));
     let forced = stack().advance(Some(&first.record), pending, &Force::All, at(1));
     assert!(forced.record.steps.iter().all(|step| step.phase == StepPhase::Leaked), "{:?}", phases(&forced));
-    assert_eq!(forced.notes().len(), 4, "each is told");
+    assert_eq!(forced.notes().len(), 4, "each is reported");
 }
 
 #[test]
-fn a_step_that_no_watch_tells_about_is_looked_at_when_it_asks_for_it() {
+fn a_step_that_no_watch_reports_is_observed_when_it_asks_for_it() {
     let asks = |_: &str| StepStatus::Pending { reason: "still there".to_owned(), retry: Some(at(7)) };
     let first = stack().advance(None, asks, &Force::None, at(0));
     assert_eq!(stack().advance(Some(&first.record), asks, &Force::None, at(1)).next, Some(at(7)));

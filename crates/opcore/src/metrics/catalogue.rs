@@ -58,25 +58,25 @@ macro_rules! catalogue {
 
 catalogue! {
     RECONCILES = Counter "opcore_reconciles_total" ["kind", "result"]
-        "Reconciles, by kind and result: ok, refused (the status says what) or error.";
+        "Reconciles, by kind and result: ok, refused (a write was refused, and the status says which) or error.";
     RECONCILE_SECONDS = Histogram "opcore_reconcile_duration_seconds" ["kind"]
-        "How long reconciles took.";
+        "The duration of reconciles.";
     RECONCILE_ERRORS = Counter "opcore_reconcile_errors_total" ["kind", "class"]
-        "Failed reconciles, by what helps: transient, conflict, forbidden, invalid, leadership_lost or bug.";
+        "Failed reconciles, by class of error: transient, conflict, forbidden, invalid, leadership_lost or bug.";
     ACTIVE_WORKERS = Gauge "opcore_active_workers" ["kind"]
-        "Reconciles under way.";
+        "Reconciles in progress.";
     QUEUE_DEPTH = Gauge "opcore_queue_depth" ["kind"]
-        "Objects that wait for a worker.";
+        "Objects in the queue that wait for a worker.";
     API_REQUESTS = Counter "opcore_api_requests_total" ["verb", "resource", "code"]
-        "Requests to the API server, by verb, resource and answer; without an answer the code is deadline or unreachable.";
+        "Requests to the API server, by verb, resource and status code; without a response the code is deadline or unreachable.";
     API_REQUEST_SECONDS = Histogram "opcore_api_request_duration_seconds" ["verb"]
-        "How long the API server took to answer; watches, and commands in containers, until they began.";
+        "The duration of requests to the API server; for watches and for commands in containers, the time until they started.";
     WATCH_ERRORS = Counter "opcore_watch_errors_total" ["resource"]
-        "Watches that broke and were opened again.";
+        "Watches that broke and were restarted.";
     LEADER = Gauge "opcore_leader" []
-        "Whether this process leads (1) or stands by (0).";
+        "Whether this process is the leader (1) or stands by (0).";
     CONDITION = Gauge "opcore_condition" ["kind", "namespace", "name", "type", "status"]
-        "1 for the status that a condition of an object has now. Of the metrics of all operators the only one that names objects.";
+        "1 for the current status of each condition of an object. This is the only metric of all operators that names objects.";
     BUILD_INFO = Gauge "opcore_build_info" ["operator", "version", "revision"]
-        "1, with what this process was built from as labels.";
+        "Always 1; the labels describe the build of this process.";
 }

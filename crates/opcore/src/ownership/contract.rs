@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use super::Subject;
 
-/// Who owns what, and what happens to those who do not keep to it.
+/// Which tool owns which objects, and what happens to writes that break this contract.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Contract {
     /// The layers, lowest first: what a layer owns, higher layers build on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
-    /// The tools, and how each is recognised.
+    /// The tools, and how each of them is recognized.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<OwnerSpec>,
-    /// Which objects belong to whom; the first rule that matches decides.
+    /// Which objects belong to which tool; the first rule that matches applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
-    /// What no one may do.
+    /// Writes that no tool may make.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guardrails: Vec<Guardrail>,
     /// What happens to a write that breaks the contract.
@@ -31,46 +31,46 @@ pub struct Contract {
     pub enforcement: Enforcement,
 }
 
-/// A tool, and how it is recognised. Any one of the signs suffices.
+/// A tool, and how it is recognized. One matching field is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerSpec {
-    /// The name that rules use.
+    /// The name that rules refer to.
     pub name: String,
-    /// The layer it belongs to.
+    /// The layer of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
-    /// User names, as the API server sees them; `*` stands for any characters.
+    /// User names, as the API server sees them; `*` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// Field managers; `*` stands for any characters.
+    /// Field managers; `*` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub field_managers: Vec<String>,
-    /// Labels it sets; an empty value stands for any.
+    /// Labels that the tool sets; an empty value matches any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations it sets; an empty value stands for any.
+    /// Annotations that the tool sets; an empty value matches any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Names of Helm releases it makes; `*` stands for any characters.
+    /// Names of Helm releases that the tool creates; `*` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub helm_releases: Vec<String>,
 }
 
-/// A set of objects, and whose they are.
+/// A set of objects, and their owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rule {
-    /// The name that reports and refusals print.
+    /// The name of the rule, used in messages.
     pub name: String,
-    /// Which objects are meant. An empty list or map does not restrict.
+    /// The objects that the rule applies to. An empty list or map matches everything.
     #[serde(default)]
     pub select: Selector,
-    /// The owner's name.
+    /// The name of the owner.
     pub owner: String,
 }
 
-/// Which objects are meant: every part must match, and an empty part matches everything.
+/// Selects objects. Every field must match; an empty field matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
@@ -80,44 +80,44 @@ pub struct Selector {
     /// Kinds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
-    /// Namespaces; `*` stands for any characters. Cluster-scoped objects match only when this is empty.
+    /// Namespaces; `*` matches any characters. Cluster-scoped objects match only if this is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// Names; `*` stands for any characters.
+    /// Names; `*` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Labels; an empty value stands for any.
+    /// Labels; an empty value matches any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations; an empty value stands for any.
+    /// Annotations; an empty value matches any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Something that no one may do, whoever owns the object.
+/// A condition that every write must meet, whoever owns the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Guardrail {
-    /// The name that refusals print.
+    /// The name of the guardrail, used in messages.
     pub name: String,
-    /// The objects it watches over.
+    /// The objects that the guardrail applies to.
     #[serde(default)]
     pub select: Selector,
     /// A CEL expression over `object` and `request` that must be true.
     pub expression: String,
-    /// What to tell someone whose write it refuses, cure included.
+    /// The message for a refused write. It should name the remedy.
     pub message: String,
 }
 
 /// What happens to a write that breaks the contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Enforcement {
-    /// It is reported.
+    /// The write is reported.
     #[default]
     Report,
-    /// It is reported, and the writer is warned.
+    /// The write is reported, and the writer gets a warning.
     Warn,
-    /// It is refused.
+    /// The write is refused.
     Deny,
 }
 
@@ -146,7 +146,7 @@ impl Contract {
 }
 
 impl Selector {
-    /// Whether an object is meant.
+    /// Whether an object is selected.
     pub fn matches(&self, subject: Subject<'_>) -> bool {
         let plain = |list: &[String], value: &str| list.is_empty() || list.iter().any(|item| item == value);
         let pattern = |list: &[String], value: Option<&str>| {
@@ -167,7 +167,7 @@ fn has_all(wanted: &BTreeMap<String, String>, found: Option<&BTreeMap<String, St
     })
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any characters, and every other character for itself.
+/// Whether `text` matches `pattern`, in which `*` matches any characters, and every other character only itself.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };

@@ -51,7 +51,7 @@ impl InForce {
             Self::Known(contract) => Ok(Some(contract.clone())),
             Self::Absent => Ok(None),
             Self::Unknown(why) => Err(Error::Contract(why.clone())),
-            Self::NotAsked => Err(Error::Contract("nobody has asked for it yet".to_owned())),
+            Self::NotAsked => Err(Error::Contract("it was not requested yet".to_owned())),
         }
     }
 
@@ -84,11 +84,11 @@ pub(crate) async fn follow(context: Context, known: watch::Sender<InForce>) {
     loop {
         let pause = match contracts.list(&ListParams::default()).await.map_err(Error::from) {
             Ok(list) => {
-                tell(&known, InForce::of(&list.items));
+                publish(&known, InForce::of(&list.items));
                 break;
             }
             Err(error) if error.is_not_found() => {
-                tell(&known, InForce::Absent);
+                publish(&known, InForce::Absent);
                 ASK_AGAIN
             }
             Err(error) => {
@@ -96,8 +96,8 @@ pub(crate) async fn follow(context: Context, known: watch::Sender<InForce>) {
                     Class::Forbidden => ". Grant this operator list and watch on ownershipcontracts.opcore.dev",
                     _ => "",
                 };
-                tracing::warn!(%error, "the ownership contract cannot be read; nothing is written until it can");
-                tell(&known, InForce::Unknown(format!("{error}{remedy}")));
+                tracing::warn!(%error, "the ownership contract cannot be read; nothing is written until it can be");
+                publish(&known, InForce::Unknown(format!("{error}{remedy}")));
                 backoff.failed(&())
             }
         };
@@ -108,18 +108,18 @@ pub(crate) async fn follow(context: Context, known: watch::Sender<InForce>) {
     let (mut all, mut is_whole) = (std::collections::BTreeMap::new(), false);
     while let Some(change) = changes.next().await {
         match change {
-            Change::Seen(object) => drop(all.insert(Key::of(&object), object)),
+            Change::Observed(object) => drop(all.insert(Key::of(&object), object)),
             Change::Gone(key) => drop(all.remove(&key)),
             Change::Synced => is_whole = true,
         }
         // An incomplete list says nothing about the objects that are not in it.
         if is_whole {
-            tell(&known, InForce::of(all.values()));
+            publish(&known, InForce::of(all.values()));
         }
     }
 }
 
-fn tell(known: &watch::Sender<InForce>, now: InForce) {
+fn publish(known: &watch::Sender<InForce>, now: InForce) {
     known.send_if_modified(|before| {
         let changed = *before != now;
         *before = now;

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum IllegalReference {
     /// A cluster-scoped object cannot be owned by a namespaced one.
-    #[error("{owner} lives in namespace {namespace} and cannot own a cluster-scoped object")]
+    #[error("{owner} is in namespace {namespace} and cannot own a cluster-scoped object")]
     ClusterScopedDependant {
         /// The owner as text.
         owner: String,
@@ -17,7 +17,7 @@ pub enum IllegalReference {
         namespace: String,
     },
     /// Owner references do not cross namespaces.
-    #[error("{owner} lives in namespace {namespace} and cannot own an object in namespace {dependant}")]
+    #[error("{owner} is in namespace {namespace} and cannot own an object in namespace {dependant}")]
     OtherNamespace {
         /// The owner as text.
         owner: String,

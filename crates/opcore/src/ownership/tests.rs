@@ -132,7 +132,7 @@ fn our_marks_make_an_object_ours_by_uid_and_never_by_name() {
 }
 
 #[test]
-fn our_own_work_whose_labels_someone_removed_can_be_taken_back() {
+fn our_own_work_whose_labels_someone_removed_can_be_reclaimed() {
     let work = managed(US, "Apply", "{'f:spec': {'f:replicas': {}}}");
     assert_eq!(
         verdict(&format!("{work}annotations: {{opcore.dev/owner: WavePlan/fleet}}")).ownership,
@@ -300,10 +300,10 @@ fn owner_references_that_kubernetes_would_not_honour_are_refused() {
     let cluster = Namespace { metadata: stored(None), ..Namespace::default() };
     let refused = |namespace| owner_reference(&namespaced, namespace).unwrap_err().to_string();
     assert!(owner_reference(&namespaced, Some("shop")).unwrap().controller == Some(true));
-    assert_eq!(refused(None), "ConfigMap owner lives in namespace shop and cannot own a cluster-scoped object");
+    assert_eq!(refused(None), "ConfigMap owner is in namespace shop and cannot own a cluster-scoped object");
     assert_eq!(
         refused(Some("bank")),
-        "ConfigMap owner lives in namespace shop and cannot own an object in namespace bank"
+        "ConfigMap owner is in namespace shop and cannot own an object in namespace bank"
     );
     assert!(owner_reference(&cluster, Some("shop")).is_ok());
     assert!(owner_reference(&cluster, None).is_ok());

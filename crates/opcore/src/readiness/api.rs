@@ -18,7 +18,7 @@ pub(super) fn definition(case: &Case<'_>) -> Readiness {
     if let Some(names) = object.current("NamesAccepted").filter(Condition::is_false) {
         return Readiness::failed(
             names.reason_or("NamesNotAccepted"),
-            format!("{object} asks for names that another definition has; remove one of the two{}", names.words()),
+            format!("{object} uses names that another definition already uses; remove one of the two{}", names.words()),
         );
     }
     let Some(established) = object.current("Established") else {
@@ -59,7 +59,7 @@ pub(super) fn disruption_budget(case: &Case<'_>) -> Readiness {
     if object.observed_generation().is_none() {
         return Readiness::in_progress(
             "GenerationNotObserved",
-            format!("{object} has not been seen by its controller yet."),
+            format!("{object} has not been observed by its controller yet."),
         );
     }
     match object.current("DisruptionAllowed") {

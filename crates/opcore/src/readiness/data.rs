@@ -19,7 +19,7 @@ pub(super) fn postgres_cluster(case: &Case<'_>) -> Readiness {
     let phase = object.text("status.phase");
     let why = || quoted(object.text("status.phaseReason"));
     if let Some(phase) = phase.filter(|phase| UNRECOVERABLE.contains(phase)) {
-        return Readiness::failed("Unrecoverable", format!("{object} needs a person: {phase}{}", why()));
+        return Readiness::failed("Unrecoverable", format!("{object} needs manual intervention: {phase}{}", why()));
     }
     if let Some(verdict) = hibernation(case) {
         return verdict;
@@ -29,7 +29,7 @@ pub(super) fn postgres_cluster(case: &Case<'_>) -> Readiness {
         Some(WAITING_FOR_USER) => {
             return Readiness::in_progress(
                 "WaitingForUser",
-                format!("{object} updates under supervision and waits for its switchover; promote a replica{}", why()),
+                format!("{object} has a supervised update and waits for the switchover; promote a replica{}", why()),
             );
         }
         phase => {
@@ -57,9 +57,10 @@ fn hibernation(case: &Case<'_>) -> Option<Readiness> {
     let asleep = condition.as_ref().is_some_and(Condition::is_true);
     match (asked, asleep) {
         (false, false) => None,
-        (true, true) => {
-            Some(Readiness::ready("Hibernated", format!("{object} is hibernated, as asked; it serves no connections.")))
-        }
+        (true, true) => Some(Readiness::ready(
+            "Hibernated",
+            format!("{object} is hibernated, as requested; it serves no connections."),
+        )),
         (true, false) => Some(Readiness::in_progress(
             "Hibernating",
             format!("{object} is being hibernated{}", quoted(condition.and_then(|found| found.message))),
@@ -79,7 +80,7 @@ pub(super) fn external_secret(case: &Case<'_>) -> Readiness {
         (Some(synced), Some(generation)) if synced == generation => verdict,
         _ => Readiness::in_progress(
             "NotSyncedYet",
-            format!("{object} was synced for an older spec; its Ready is still from then."),
+            format!("{object} was synced for an older spec, and its condition Ready still describes that spec."),
         ),
     }
 }

@@ -80,7 +80,8 @@ impl Fence {
         if let Some(order) = self.compare(object) {
             return order.is_lt();
         }
-        self.is_of(object) && matches!((object.generation(), self.generation), (Some(seen), Some(ours)) if seen < ours)
+        self.is_of(object)
+            && matches!((object.generation(), self.generation), (Some(observed), Some(ours)) if observed < ours)
     }
 
     /// Whether the status was written after our write.
@@ -95,7 +96,7 @@ impl Fence {
     /// Whether this is the object that we wrote; if either UID is unknown, it is assumed to be.
     fn is_of(&self, object: View<'_>) -> bool {
         match (self.uid.as_deref(), object.text("metadata.uid")) {
-            (Some(ours), Some(seen)) => ours == seen,
+            (Some(ours), Some(observed)) => ours == observed,
             _ => true,
         }
     }
@@ -104,8 +105,8 @@ impl Fence {
     /// Kubernetes 1.35; anything that is not a number is not compared.
     fn compare(&self, object: View<'_>) -> Option<std::cmp::Ordering> {
         let ours: u128 = self.resource_version.as_deref()?.parse().ok()?;
-        let seen: u128 = object.text("metadata.resourceVersion")?.parse().ok()?;
-        Some(seen.cmp(&ours))
+        let observed: u128 = object.text("metadata.resourceVersion")?.parse().ok()?;
+        Some(observed.cmp(&ours))
     }
 }
 
@@ -116,7 +117,7 @@ pub(super) fn outdated_view(case: &Case<'_>) -> Option<Readiness> {
         Readiness::in_progress(
             "OutdatedView",
             format!(
-                "{} is seen as it was before the last write to it; the next event brings it up to date.",
+                "The cached copy of {} is older than the last write to it; the next watch event updates it.",
                 case.object
             ),
         )
@@ -141,7 +142,7 @@ pub(super) fn hold(case: &Case<'_>, verdict: Readiness) -> Readiness {
     Readiness::in_progress(
         "StatusNotRenewed",
         format!(
-            "{object} was written a moment ago and its status is still from before; it is believed at its next change, or at {until:.0}."
+            "{object} was just written and its status is still from before; the status counts once it changes, or at {until:.0}."
         ),
     )
     .until(until)

@@ -10,7 +10,10 @@ const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 pub(super) fn never_reconciled(case: &Case<'_>) -> Option<Readiness> {
     let object = case.object;
     is_mere_address(object).then(|| {
-        Readiness::ready("Exists", format!("{object} exists; as an OCI repository it is only read by others."))
+        Readiness::ready(
+            "Exists",
+            format!("{object} exists; an OCI repository is not reconciled and reports no readiness."),
+        )
     })
 }
 
@@ -40,7 +43,7 @@ pub(super) fn reconcile_requested(case: &Case<'_>) -> Option<Readiness> {
     (object.text("status.lastHandledReconcileAt") != Some(requested)).then(|| {
         Readiness::in_progress(
             "ReconcileRequested",
-            format!("{object} was asked to reconcile and has not done so yet."),
+            format!("{object} was requested to reconcile and has not done so yet."),
         )
     })
 }
@@ -62,9 +65,7 @@ pub(super) fn periodic_run(case: &Case<'_>) -> Option<Readiness> {
         && is_observed(object)
         && runs_only(object, applied)
         && was_healthy(object);
-    holds.then(|| {
-        Readiness::ready("AppliedRevisionHolds", format!("{object} applies once more the revision it already has."))
-    })
+    holds.then(|| Readiness::ready("AppliedRevisionHolds", format!("{object} is applying its current revision again.")))
 }
 
 /// `lastAttemptedRevision` is set only after the fetch; until then, only the message of `Reconciling` names a new
@@ -95,7 +96,7 @@ pub(super) fn reconciled(case: &Case<'_>) -> Readiness {
     if object.observed_generation().is_none() {
         return Readiness::in_progress(
             "GenerationNotObserved",
-            format!("{object} has not been seen by its controller yet."),
+            format!("{object} has not been observed by its controller yet."),
         );
     }
     says_ready(case)

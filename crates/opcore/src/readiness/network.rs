@@ -7,7 +7,7 @@ pub(super) fn service(case: &Case<'_>) -> Readiness {
     let object = case.object;
     let kind = object.text("spec.type").unwrap_or("ClusterIP");
     if kind == "ExternalName" {
-        return Readiness::ready("ExternalName", format!("{object} is a name for another host."));
+        return Readiness::ready("ExternalName", format!("{object} is an alias for an external name."));
     }
     // A headless service has the address "None".
     if object.text("spec.clusterIP").is_none() {
@@ -16,7 +16,7 @@ pub(super) fn service(case: &Case<'_>) -> Readiness {
     if kind == "LoadBalancer" && case.options.load_balancer_address && !has_address(object) {
         return no_address(case, "load balancers");
     }
-    Readiness::ready("AddressAssigned", format!("{object} has its address."))
+    Readiness::ready("AddressAssigned", format!("{object} has its external address."))
 }
 
 pub(super) fn ingress(case: &Case<'_>) -> Readiness {

@@ -13,24 +13,27 @@ pub(super) fn job(case: &Case<'_>) -> Readiness {
     if let Some(failed) = object.current("Failed").filter(Condition::is_true) {
         return Readiness::failed(
             failed.reason_or("JobFailed"),
-            format!("{object} has failed; a Job does not run again, so delete it and apply it anew{}", failed.words()),
+            format!("{object} has failed; a Job does not run again, so delete and recreate it{}", failed.words()),
         );
     }
     // The spec is checked too: right after a resume, the condition is still the old one.
     if object.is("spec.suspend") {
         return if object.holds("Suspended") {
-            Readiness::ready("Suspended", format!("{object} is suspended, as asked."))
+            Readiness::ready("Suspended", format!("{object} is suspended, as requested."))
         } else {
             Readiness::in_progress(
                 "Suspending",
-                format!("{object} is about to be suspended; its pods are still ending."),
+                format!("{object} is being suspended; its pods are still terminating."),
             )
         };
     }
     // Both are set while pods are still ending; only Complete and Failed are final.
     for (kind, outcome) in [("SuccessCriteriaMet", "succeed"), ("FailureTarget", "fail")] {
         if object.holds(kind) {
-            return Readiness::in_progress(kind, format!("{object} is about to {outcome}; its pods are still ending."));
+            return Readiness::in_progress(
+                kind,
+                format!("{object} is about to {outcome}; its pods are still terminating."),
+            );
         }
     }
     if object.text("status.startTime").is_none() {
@@ -51,7 +54,7 @@ pub(super) fn job(case: &Case<'_>) -> Readiness {
 pub(super) fn pod(case: &Case<'_>) -> Readiness {
     let object = case.object;
     match object.text("status.phase") {
-        Some("Succeeded") => Readiness::ready("Succeeded", format!("{object} has ended successfully.")),
+        Some("Succeeded") => Readiness::ready("Succeeded", format!("{object} has completed successfully.")),
         // kstatus reports this phase as current, but the pod will never run again.
         Some("Failed") => Readiness::failed(
             fact(object.text("status.reason"), "PodFailed"),
@@ -85,7 +88,7 @@ fn not_scheduled(case: &Case<'_>) -> Option<Readiness> {
             format!("{object} has not been scheduled yet{words}"),
         ));
     }
-    let waiting = Readiness::in_progress("Unschedulable", format!("{object} fits on no node so far{words}"));
+    let waiting = Readiness::in_progress("Unschedulable", format!("{object} does not fit on any node yet{words}"));
     let since = scheduled.changed_at.or_else(|| object.time("metadata.creationTimestamp"));
     let Some(deadline) = since.and_then(|since| since.checked_add(case.options.unschedulable_grace).ok()) else {
         return Some(waiting);
@@ -95,7 +98,7 @@ fn not_scheduled(case: &Case<'_>) -> Option<Readiness> {
     } else {
         Readiness::failed(
             "Unschedulable",
-            format!("{object} fits on no node; free or add capacity, or relax what it asks for{words}"),
+            format!("{object} does not fit on any node; add capacity, or relax its requests and constraints{words}"),
         )
     })
 }

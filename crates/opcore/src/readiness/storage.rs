@@ -12,7 +12,7 @@ pub(super) fn claim(case: &Case<'_>) -> Readiness {
         Some("Bound") => Readiness::ready("Bound", format!("{object} is bound.")),
         Some("Lost") => Readiness::failed(
             "Lost",
-            format!("{object} has lost its volume, and with it its data; restore it from a backup."),
+            format!("{object} has lost its volume with the data on it; restore the data from a backup."),
         ),
         _ if case.options.claim_waits_for_consumer && object.annotation(SELECTED_NODE).is_none() => {
             Readiness::ready("WaitsForFirstConsumer", format!("{object} binds as soon as a pod uses it."))

@@ -161,7 +161,7 @@ impl<'a> Condition<'a> {
             message: value.text("message"),
             changed_at: value.time("lastTransitionTime"),
             observed,
-            lags: matches!((observed, generation), (Some(seen), Some(now)) if seen < now),
+            lags: matches!((observed, generation), (Some(observed), Some(now)) if observed < now),
         })
     }
 

@@ -20,7 +20,7 @@ pub(super) fn deployment(case: &Case<'_>) -> Readiness {
         return Readiness::failed(
             "ProgressDeadlineExceeded",
             format!(
-                "{object} made no progress within its progressDeadlineSeconds; look at the events of its newest ReplicaSet and pods{}",
+                "{object} made no progress within its progressDeadlineSeconds; check the events of its newest ReplicaSet and pods{}",
                 condition.words()
             ),
         );
@@ -63,13 +63,13 @@ pub(super) fn deployment(case: &Case<'_>) -> Readiness {
     if reports_progress && !rolled_out {
         return Readiness::in_progress(
             "RolloutNotFinished",
-            format!("{object} has its replicas, but its newest ReplicaSet is not reported as available yet."),
+            format!("{object} has all replicas, but its newest ReplicaSet is not reported as available yet."),
         );
     }
     if !object.holds("Available") {
         return Readiness::in_progress(
             "NotAvailable",
-            format!("{object} has its replicas, but does not report Available yet."),
+            format!("{object} has all replicas, but does not report Available yet."),
         );
     }
     Readiness::ready("Available", format!("{object} has all {wanted} replicas updated and available."))
@@ -97,7 +97,7 @@ pub(super) fn stateful_set(case: &Case<'_>) -> Readiness {
         return Readiness::ready(
             "UpdatesOnDelete",
             format!(
-                "{object} has all {wanted} replicas ready; pods of an older revision stay until someone deletes them."
+                "{object} has all {wanted} replicas ready; pods of an older revision remain until they are deleted."
             ),
         );
     }
@@ -108,7 +108,9 @@ pub(super) fn stateful_set(case: &Case<'_>) -> Readiness {
         return lacking(case, &updated).unwrap_or_else(|| {
             Readiness::ready(
                 "PartitionUpdated",
-                format!("{object} has all {wanted} replicas ready, {above} of them updated as its partition asks."),
+                format!(
+                    "{object} has all {wanted} replicas ready, {above} of them updated, as its partition requires."
+                ),
             )
         });
     }
@@ -127,14 +129,17 @@ pub(super) fn daemon_set(case: &Case<'_>) -> Readiness {
     if object.generation().is_none() {
         return Readiness::in_progress(
             "NoGeneration",
-            format!("{object} carries no generation, so its status cannot be matched to its spec."),
+            format!("{object} has no generation, so its status cannot be matched to its spec."),
         );
     }
     if let Some(unseen) = not_observed(case) {
         return unseen;
     }
     let Some(wanted) = object.int("status.desiredNumberScheduled") else {
-        return Readiness::in_progress("NoDesiredNumber", format!("{object} has not counted its nodes yet."));
+        return Readiness::in_progress(
+            "NoDesiredNumber",
+            format!("{object} has no desiredNumberScheduled in its status yet."),
+        );
     };
     let have = |path| object.int(path).unwrap_or(0);
     let updated = if updates_on_delete(object) { wanted } else { have("status.updatedNumberScheduled") };
@@ -145,7 +150,7 @@ pub(super) fn daemon_set(case: &Case<'_>) -> Readiness {
         count("TooFewReady", "ready", have("status.numberReady"), wanted),
     ];
     lacking(case, &counts).unwrap_or_else(|| {
-        Readiness::ready("Available", format!("{object} has a ready pod on all {wanted} nodes it is meant for."))
+        Readiness::ready("Available", format!("{object} has a ready pod on all {wanted} nodes it selects."))
     })
 }
 
@@ -173,7 +178,7 @@ fn not_observed(case: &Case<'_>) -> Option<Readiness> {
     case.object.observed_generation().is_none().then(|| {
         Readiness::in_progress(
             "GenerationNotObserved",
-            format!("{} has not been seen by its controller yet.", case.object),
+            format!("{} has not been observed by its controller yet.", case.object),
         )
     })
 }
@@ -211,7 +216,7 @@ fn stuck(case: &Case<'_>, total: i64, updated: i64, available: i64) -> Readiness
     Readiness::in_progress(
         "NewReplicasNotAvailable",
         format!(
-            "{object} keeps {old} of its {total} replicas from before its last change, since {missing} {are} not available; look at its newest pods{words}"
+            "{object} still has {old} of its {total} replicas from before its last change, because {missing} {are} not available; check its newest pods{words}"
         ),
     )
 }
@@ -221,7 +226,10 @@ fn surplus(case: &Case<'_>, total: i64, wanted: i64) -> Option<Readiness> {
         replica_failure(case).unwrap_or_else(|| {
             Readiness::in_progress(
                 "TooManyReplicas",
-                format!("{} has {total} replicas where {wanted} are wanted; the others are about to go.", case.object),
+                format!(
+                    "{} has {total} replicas, but only {wanted} are desired; the others are being removed.",
+                    case.object
+                ),
             )
         })
     })

@@ -10,52 +10,53 @@ use jiff::SignedDuration;
 /// The flags that every operator has.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// How to log: for people or for machines.
+    /// The format of the log: text for people, or JSON for machines.
     #[arg(long, env = "OPCORE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// What to log, such as `info` or `info,opcore=debug`.
+    /// The log level, such as `info` or `info,opcore=debug`.
     #[arg(long, env = "OPCORE_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
 
-    /// Where to serve /metrics, /healthz and /readyz.
+    /// The address on which /metrics, /healthz and /readyz are served.
     #[arg(long, env = "OPCORE_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
 
-    /// The cluster to work on. Without it: the pod's own, or the one of the usual kubeconfig.
+    /// The path of a kubeconfig. Defaults to the cluster of the pod, or the default kubeconfig.
     #[arg(long, env = "OPCORE_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Watch these namespaces only, separated by commas.
+    /// The namespaces to watch, separated by commas. Defaults to all namespaces.
     #[arg(long, env = "OPCORE_WATCH_NAMESPACES", value_delimiter = ',', value_parser = name)]
     pub watch_namespaces: Vec<String>,
 
-    /// Lead only while holding a lease. Needed as soon as there may be two processes, and a rolling update makes two.
+    /// Reconcile only while holding a lease. Required if there may be more than one process, as during a rolling
+    /// update.
     #[arg(long, env = "OPCORE_LEADER_ELECT", default_value_t = true, action = clap::ArgAction::Set)]
     pub leader_elect: bool,
 
-    /// The lease's name. Without it: the operator's.
+    /// The name of the lease. Defaults to the name of the operator.
     #[arg(long, env = "OPCORE_LEASE_NAME", value_parser = name)]
     pub lease_name: Option<String>,
 
-    /// The lease's namespace. Without it: the pod's own.
+    /// The namespace of the lease. Defaults to the namespace of the pod.
     #[arg(long, env = "OPCORE_LEASE_NAMESPACE", value_parser = name)]
     pub lease_namespace: Option<String>,
 
-    /// How long a lease that is not renewed keeps others away.
+    /// How long other processes wait for a leader that does not renew its lease.
     #[arg(long, env = "OPCORE_LEASE_DURATION", default_value = "15s", value_parser = lease_duration)]
     pub lease_duration: Duration,
 
-    /// Whether to follow the ownership contract: then nothing is written until it is known whether one is in force, which
-    /// takes the right to list and watch ownershipcontracts.opcore.dev.
+    /// Whether to watch the ownership contract. If true, nothing is written until it is known whether one is in force;
+    /// this requires the right to list and watch ownershipcontracts.opcore.dev.
     #[arg(long, env = "OPCORE_OWNERSHIP_CONTRACT", default_value_t = true, action = clap::ArgAction::Set)]
     pub ownership_contract: bool,
 
-    /// How many objects to work on at once.
+    /// The maximum number of concurrent reconciles.
     #[arg(long, env = "OPCORE_CONCURRENCY", default_value = "16", value_parser = at_least_one)]
     pub concurrency: usize,
 
-    /// How long the API server may take to answer a request.
+    /// How long the API server may take to respond to a request.
     #[arg(long, env = "OPCORE_REQUEST_TIMEOUT", default_value = "30s", value_parser = duration)]
     pub request_timeout: Duration,
 
@@ -75,10 +76,10 @@ pub enum LogFormat {
 
 /// A positive duration as people write it: `15s`, `2m`, `1h30m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: SignedDuration = text.parse().map_err(|_| "write a duration such as 15s, 2m or 1h30m".to_owned())?;
+    let parsed: SignedDuration = text.parse().map_err(|_| "use a duration such as 15s, 2m or 1h30m".to_owned())?;
     match Duration::try_from(parsed) {
         Ok(duration) if duration > Duration::ZERO => Ok(duration),
-        _ => Err("must be longer than nothing".to_owned()),
+        _ => Err("must be greater than zero".to_owned()),
     }
 }
 
@@ -86,13 +87,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let duration = duration(text)?;
     if duration < Duration::from_secs(2) || duration.subsec_nanos() != 0 {
-        return Err("must be whole seconds, two at least".to_owned());
+        return Err("must be whole seconds, and at least 2s".to_owned());
     }
     Ok(duration)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a number, one at least".to_owned())
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number, and at least 1".to_owned())
 }
 
 /// A name that Kubernetes accepts for namespaces and leases.
@@ -131,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_are_refused_with_the_flag_and_the_cure() {
+    fn bad_values_are_refused_with_the_flag_and_the_remedy() {
         for (arguments, flag, remedy) in [
             (["--lease-duration", "soon"], "--lease-duration", "15s"),
             (["--lease-duration", "500ms"], "--lease-duration", "whole seconds"),
-            (["--request-timeout", "0s"], "--request-timeout", "longer than nothing"),
-            (["--concurrency", "0"], "--concurrency", "one at least"),
+            (["--request-timeout", "0s"], "--request-timeout", "greater than zero"),
+            (["--concurrency", "0"], "--concurrency", "at least 1"),
             (["--watch-namespaces", "Shop"], "--watch-namespaces", "lower case"),
             (["--log-format", "xml"], "--log-format", "json"),
         ] {

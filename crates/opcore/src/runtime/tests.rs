@@ -49,7 +49,7 @@ async fn a_secret_that_cannot_be_read_is_neither_logged_nor_quoted() {
         let (log, error) = logged(level).await;
         assert!(log.contains("read") && !log.contains("hunter2"), "{level}: {log}");
         assert!(
-            error.starts_with("the API server's answer could not be read") && !error.contains("hunter2"),
+            error.starts_with("the response of the API server could not be parsed") && !error.contains("hunter2"),
             "{error}"
         );
     }

@@ -83,13 +83,13 @@ pub enum News {
     MayBeServed,
 }
 
-type Tell = Box<dyn Fn(News) + Send + Sync>;
+type NewsListener = Box<dyn Fn(News) + Send + Sync>;
 
 /// What is known of the kinds that the API server has.
 pub struct Discovery {
     context: Context,
     known: Mutex<BTreeMap<Question, Known>>,
-    tell: OnceLock<Tell>,
+    notify: OnceLock<NewsListener>,
 }
 
 /// A question to the API server.
@@ -123,14 +123,14 @@ impl Known {
 }
 
 impl Discovery {
-    /// Creates a discovery without any knowledge.
+    /// Creates a discovery with an empty cache.
     pub fn new(context: &Context) -> Arc<Self> {
-        Arc::new(Self { context: context.clone(), known: Mutex::default(), tell: OnceLock::new() })
+        Arc::new(Self { context: context.clone(), known: Mutex::default(), notify: OnceLock::new() })
     }
 
     /// Starts to follow the definitions of kinds, and reports changes of the kinds from now on. Must be called once.
-    pub fn follow(self: &Arc<Self>, tell: impl Fn(News) + Send + Sync + 'static) {
-        let _ = self.tell.set(Box::new(tell));
+    pub fn follow(self: &Arc<Self>, notify: impl Fn(News) + Send + Sync + 'static) {
+        let _ = self.notify.set(Box::new(notify));
         let (discovery, metrics) = (Arc::downgrade(self), self.context.metrics().clone());
         let context = self.context.clone();
         tokio::spawn(async move {
@@ -231,13 +231,13 @@ impl Discovery {
         match tokio::time::timeout(PATIENCE, asked).await {
             Ok(Ok(found)) => Ok(found.map_or(Served::No, served)),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("it did not answer within {PATIENCE:?}")),
+            Err(_) => Err(format!("it did not respond within {PATIENCE:?}")),
         }
     }
 
-    fn tell(&self, news: News) {
-        if let Some(tell) = self.tell.get() {
-            tell(news);
+    fn notify(&self, news: News) {
+        if let Some(notify) = self.notify.get() {
+            notify(news);
         }
     }
 }
@@ -280,7 +280,7 @@ async fn retry(discovery: Weak<Discovery>) {
             (has_answered, known.values().all(|known| known.failure.is_none()))
         };
         if has_answered {
-            discovery.tell(News::Changed);
+            discovery.notify(News::Changed);
         }
         if is_over {
             return;
@@ -312,13 +312,13 @@ async fn follow(discovery: Weak<Discovery>, changes: impl Stream<Item = Change<D
         };
         let Some(discovery) = discovery.upgrade() else { return };
         let definition = match change {
-            Ok(Some(Change::Seen(definition))) => definition.name_any(),
+            Ok(Some(Change::Observed(definition))) => definition.name_any(),
             Ok(Some(Change::Gone(key))) => key.name,
             Ok(Some(Change::Synced)) => continue,
             Ok(None) => return,
             // An established definition is not discoverable at once, and there is no event for that.
             Err(_) if last.is_some_and(|at: Instant| at.elapsed() < LAG) => {
-                discovery.tell(News::MayBeServed);
+                discovery.notify(News::MayBeServed);
                 continue;
             }
             // A kind that is no longer served may have been discoverable until now.
@@ -339,7 +339,7 @@ impl Discovery {
         for (plural, group) in definitions.iter().filter_map(|definition| definition.split_once('.')) {
             self.forget(group, plural);
         }
-        self.tell(News::Changed);
+        self.notify(News::Changed);
     }
 }
 
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_whose_definition_changed_is_asked_for_anew() {
+    fn a_kind_whose_definition_changed_is_asked_for_again() {
         let mut known = Known { served: Some(widgets()), ..Known::default() };
         assert_eq!(known.answer(), Some(widgets()));
         known.stale = true;

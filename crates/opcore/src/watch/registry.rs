@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! subscribe ─▶ open with the first subscriber ─▶ list, watch ─▶ Listener ─▶ close with the last
-//!                                                   ▲ resync, a panic, a subscriber that must be told everything
+//!                                                   ▲ resync, a panic, a subscriber that needs everything again
 //! ```
 //!
 //! # Guarantees
@@ -246,7 +246,7 @@ impl Registry {
     pub fn relist(&self, scopes: &BTreeSet<ScopeId>) {
         let watches = lock(&self.watches);
         for Watch { watched: open, .. } in scopes.iter().filter_map(|scope| watches.by_scope.get(scope)) {
-            open.gate.renew(|| self.shared.tell(|listener| listener.opened(&open.scope, Opening::Asked)));
+            open.gate.renew(|| self.shared.notify(|listener| listener.opened(&open.scope, Opening::Asked)));
             open.replaced.notify_one();
         }
     }
@@ -272,7 +272,7 @@ impl Registry {
             replaced: Notify::new(),
             resync: watch::Sender::new(None),
         });
-        watched.gate.renew(|| self.shared.tell(|listener| listener.opened(scope, Opening::First)));
+        watched.gate.renew(|| self.shared.notify(|listener| listener.opened(scope, Opening::First)));
         let task = tokio::spawn(follow::follow(self.shared.clone(), watched.clone())).abort_handle();
         Watch { watched, subscribers: HashMap::new(), task }
     }
@@ -281,7 +281,7 @@ impl Registry {
         let Some(watch) = watches.by_scope.get_mut(scope) else { return };
         watch.subscribers.remove(subscriber);
         if watch.subscribers.is_empty() {
-            watch.watched.gate.close(|| self.shared.tell(|listener| listener.closed(scope)));
+            watch.watched.gate.close(|| self.shared.notify(|listener| listener.closed(scope)));
             watches.by_scope.remove(scope);
         } else {
             watch.schedule();
@@ -299,10 +299,10 @@ impl Watch {
 
 impl Shared {
     /// Calls the listener. Returns whether it handled the report without a panic.
-    fn tell(&self, what: impl FnOnce(&dyn Listener)) -> bool {
+    fn notify(&self, what: impl FnOnce(&dyn Listener)) -> bool {
         let Some(listener) = self.listener.upgrade() else { return true };
-        let told = std::panic::catch_unwind(AssertUnwindSafe(|| what(listener.as_ref())));
-        told.inspect_err(|panic| supervise::tell("watch", &self.metrics, panic.as_ref())).is_ok()
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| what(listener.as_ref())));
+        result.inspect_err(|panic| supervise::log_panic("watch", &self.metrics, panic.as_ref())).is_ok()
     }
 
     /// The interval, or a little less.

@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 pub(super) async fn supervise<F: Future<Output = ()>>(what: &str, metrics: &Metrics, mut begin: impl FnMut() -> F) {
     let mut pace = Pace::default();
     while let Err(panic) = AssertUnwindSafe(async { begin().await }).catch_unwind().await {
-        tell(what, metrics, panic.as_ref());
+        log_panic(what, metrics, panic.as_ref());
         if let Some(delay) = pace.next() {
             tokio::time::sleep(delay).await;
         }
@@ -22,8 +22,8 @@ pub(super) async fn supervise<F: Future<Output = ()>>(what: &str, metrics: &Metr
 }
 
 /// Logs and counts a panic.
-pub(super) fn tell(what: &str, metrics: &Metrics, panic: &(dyn Any + Send)) {
+pub(super) fn log_panic(what: &str, metrics: &Metrics, panic: &(dyn Any + Send)) {
     metrics.error(what, Class::Bug);
     let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(%what, "a fault in this program, what was being told is told anew: {}", words.unwrap_or("it panicked"));
+    tracing::error!(%what, "internal error, restarting: {}", words.unwrap_or("it panicked"));
 }

@@ -1,4 +1,4 @@
-//! What `act` writes, and what it leaves alone.
+//! What `act` writes, and what it does not change.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn claimant() -> Claimant {
     Claimant { operator: "notebook-operator".to_owned(), owner: Some(owner) }
 }
 
-/// What came of the writes.
+/// The result of the writes.
 #[derive(Debug)]
 struct Acted {
     outcomes: Vec<Outcome>,
@@ -50,7 +50,7 @@ fn apply(stage: &Stage, name: &str, data: &[(&str, &str)]) -> Write {
     Write::apply(&map(stage, name, data)).unwrap()
 }
 
-/// The reason and the words of the only refusal.
+/// The reason and the message of the only refusal.
 fn refusal(acted: &Acted) -> (RefusalReason, &str) {
     let refused = acted.outcomes.iter().find_map(|outcome| match outcome {
         Outcome::Refused(refusal) => Some(refusal),
@@ -115,7 +115,7 @@ async fn an_unowned_object_is_left_alone_until_a_person_hands_it_over() {
     let done = act(&stage.client, [write.clone()]).await.unwrap();
     let (reason, message) = refusal(&done);
     assert_eq!(reason, RefusalReason::Unowned);
-    assert!(message.contains("opcore.dev/adopt=true"), "the cure is missing: {message}");
+    assert!(message.contains("opcore.dev/adopt=true"), "the remedy is missing: {message}");
     let adopt = json!({"metadata": {"annotations": {"opcore.dev/adopt": "true"}}});
     stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&adopt)).await.unwrap();
     let done = act(&stage.client, [write]).await.unwrap();
@@ -124,7 +124,7 @@ async fn an_unowned_object_is_left_alone_until_a_person_hands_it_over() {
 }
 
 #[tokio::test]
-async fn what_a_person_edited_is_taken_back_and_what_a_tool_manages_is_not() {
+async fn what_a_person_edited_is_reverted_and_what_a_tool_manages_is_not() {
     let stage = Stage::new("act").await;
     let write = apply(&stage, "front", &[("a", "1")]);
     act(&stage.client, [write.clone()]).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_delete_hits_only_the_object_that_was_meant() {
 }
 
 #[tokio::test]
-async fn an_object_that_changed_since_it_was_looked_at_is_not_deleted() {
+async fn an_object_that_changed_since_it_was_read_is_not_deleted() {
     let stage = Stage::new("act").await;
     act(&stage.client, [apply(&stage, "front", &[("a", "1")])]).await.unwrap();
     let looked_at = stage.maps().get("front").await.unwrap();
@@ -182,7 +182,7 @@ async fn deleting_what_is_gone_or_going_is_a_success_and_no_write() {
     let client = Client::try_from(proxy.config()).unwrap();
     let going = stage.maps().get("front").await.unwrap();
     assert_eq!(act(&client, [Write::delete(&going)]).await.unwrap().outcomes, [Outcome::Deleting]);
-    // One that is going cannot be applied either; it is waited for.
+    // An object that is being deleted cannot be applied either; it must be gone first.
     let done = act(&client, [apply(&stage, "front", &[])]).await.unwrap();
     assert_eq!(refusal(&done).0, RefusalReason::Terminating);
     assert_eq!(proxy.writes(), []);
@@ -201,7 +201,7 @@ async fn a_finalizer_is_changed_only_on_the_very_object_and_version_that_was_rea
     let add: Writes = [Write::AddFinalizer("example.opcore.dev/ours".to_owned())].into_iter().collect();
     let old = stage.maps().create(&PostParams::default(), &map(&stage, "front", &[])).await.unwrap();
 
-    // Another finalizer arrived in the meantime: replacing the list would lose it.
+    // Another finalizer was added after the object was read: replacing the list would lose it.
     let theirs = json!({"metadata": {"finalizers": ["example.opcore.dev/theirs"]}});
     let now = stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
     let error = act::run(&actor, Some(&mut ReconciledObject::of(&old)), &add).await.whole().unwrap_err();
@@ -246,6 +246,24 @@ async fn unknown_fields_kinds_and_namespaces_are_refused_with_what_the_server_sa
     let (reason, message) = refusal(&done);
     assert_eq!(reason, RefusalReason::NotServed);
     assert!(message.contains("nowhere"), "{message}");
+}
+
+#[tokio::test]
+async fn a_name_that_no_object_can_have_is_refused_and_no_request_is_about_something_else() {
+    let stage = Stage::new("misnamed").await;
+    act(&stage.client, [apply(&stage, "theirs", &[])]).await.unwrap();
+    for name in ["ü ü", "a b", "../theirs", "..", "theirs?dryRun=All&", "theirs#", "a%2Fb", "theirs/status"] {
+        let acted = act(&stage.client, [apply(&stage, name, &[]), apply(&stage, "beside", &[])]).await.unwrap();
+        let (reason, words) = refusal(&acted);
+        assert_eq!(reason, RefusalReason::Invalid, "{name}: {words}");
+        assert!(words.contains(&format!("metadata.name: {name:?} cannot be the name of an object")), "{words}");
+    }
+    let mut elsewhere = map(&stage, "theirs", &[]);
+    elsewhere.metadata.namespace = Some(format!("{}/configmaps/../../default", stage.namespace));
+    let acted = act(&stage.client, [Write::apply(&elsewhere).unwrap()]).await.unwrap();
+    assert!(refusal(&acted).1.contains("metadata.namespace: "), "{:?}", refusal(&acted));
+    // Roles have names with colons.
+    assert!(act(&stage.client, [apply(&stage, "system:a", &[])]).await.is_ok());
 }
 
 #[tokio::test]
@@ -311,7 +329,7 @@ async fn an_object_that_another_tool_creates_at_the_same_moment_is_left_to_it_wi
     assert_eq!(live.resource_version(), theirs.resource_version(), "it was never touched");
     assert!(live.labels().keys().all(|label| !label.starts_with("opcore.dev/")), "{:?}", live.labels());
     assert_eq!(live.data.unwrap().into_keys().collect::<Vec<_>>(), ["b"]);
-    // And so it is still theirs the next time.
+    // So it still belongs to the other manager the next time.
     let done = act(&stage.client, [apply(&stage, "front", &[("a", "ours")])]).await.unwrap();
     assert_eq!(refusal(&done).0, RefusalReason::Foreign);
 }
@@ -337,7 +355,7 @@ async fn a_key_that_is_no_longer_wanted_goes_from_a_map_that_is_owned_as_a_whole
 }
 
 #[tokio::test]
-async fn what_the_server_finds_invalid_is_told_without_the_values_that_it_quotes() {
+async fn what_the_server_finds_invalid_is_reported_without_the_values_that_it_quotes() {
     use k8s_openapi::api::batch::v1::Job;
     let stage = Stage::new("act").await;
     let job = |secret: &str| {
@@ -359,7 +377,7 @@ async fn what_the_server_finds_invalid_is_told_without_the_values_that_it_quotes
 }
 
 #[tokio::test]
-async fn what_changes_hands_between_the_look_and_the_delete_is_judged_anew_and_stays() {
+async fn what_changes_hands_between_the_read_and_the_delete_is_judged_again_and_stays() {
     let stage = Stage::new("act").await;
     act(&stage.client, [apply(&stage, "front", &[])]).await.unwrap();
     let Write::Delete(mut delete) = Write::delete(&stage.maps().get("front").await.unwrap()) else { unreachable!() };
@@ -378,7 +396,7 @@ async fn what_changes_hands_between_the_look_and_the_delete_is_judged_anew_and_s
 }
 
 #[tokio::test]
-async fn what_goes_between_the_look_and_the_write_is_a_success() {
+async fn what_goes_between_the_read_and_the_write_is_a_success() {
     let stage = Stage::new("act").await;
     let claimant = claimant();
     let mut guarded = map(&stage, "front", &[]);
@@ -405,7 +423,7 @@ async fn what_goes_between_the_look_and_the_write_is_a_success() {
 }
 
 #[tokio::test]
-async fn a_successor_that_came_after_the_look_is_not_applied_to() {
+async fn a_successor_that_came_after_the_read_is_not_applied_to() {
     let stage = Stage::new("act").await;
     act(&stage.client, [apply(&stage, "front", &[("a", "1")])]).await.unwrap();
     let (maps, uid) = (stage.maps(), stage.maps().get("front").await.unwrap().uid().unwrap());
@@ -416,7 +434,7 @@ async fn a_successor_that_came_after_the_look_is_not_applied_to() {
         maps.create(&PostParams::default(), &theirs).await.unwrap();
     });
     let tried = act(&client, [apply(&stage, "front", &[("a", "2")])]).await;
-    // The successor is judged anew: nobody is known to own it.
+    // The new object is checked again: its owner is unknown.
     assert_eq!(refusal(&tried.unwrap()).0, RefusalReason::Unowned);
     let data = stage.maps().get("front").await.unwrap().data.unwrap();
     assert_eq!(data.into_keys().collect::<Vec<_>>(), ["theirs"]);

@@ -1,4 +1,4 @@
-//! Policies on a real API server: they refuse, they heal, and they never hold up what is being deleted.
+//! Policies on a real API server: they refuse requests, they are restored, and they never prevent deletions.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -39,7 +39,7 @@ fn says(name: &str, word: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}, "data": {"says": word}})).unwrap()
 }
 
-/// Tries until the API server, which takes a moment to learn a policy, refuses. Answers what it says.
+/// Retries until the API server enforces the policy, which takes a moment. Returns its message.
 async fn refusal(stage: &Stage, client: &Client) -> String {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &stage.namespace);
     let refused = async {
@@ -54,7 +54,7 @@ async fn refusal(stage: &Stage, client: &Client) -> String {
     tokio::time::timeout(PATIENCE, refused).await.expect("the policy is in force")
 }
 
-/// An operator that keeps this policy; policies belong to no namespace, so each stage has an operator of its own.
+/// An operator that maintains this policy. Policies are cluster-scoped, so each stage has its own operator name.
 fn keeping(stage: &Stage, policy: Policy) -> watch::Sender<bool> {
     keeping_all(stage, vec![policy])
 }
@@ -121,7 +121,7 @@ async fn a_policy_lets_pass_what_is_being_deleted_and_who_may_break_the_glass() 
 async fn a_policy_that_only_warns_lets_pass() {
     let stage = Stage::new("policy").await;
     let stop = keeping(&stage, policy(&stage, Response::Warn));
-    // It passes before the API server has learnt the policy and after; once it is in force, there is a warning.
+    // The request is accepted before and after the policy is in force; once it is, there is a warning.
     let warned = async {
         loop {
             let path = format!("/api/v1/namespaces/{}/configmaps?dryRun=All", stage.namespace);

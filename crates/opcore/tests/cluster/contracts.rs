@@ -1,4 +1,4 @@
-//! The ownership contract: read from the cluster, and asked before every write.
+//! The ownership contract: read from the cluster, and checked before every write.
 
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -16,7 +16,7 @@ fn contracts(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "ownershipcontracts"))
 }
 
-/// That Flux owns the ConfigMaps of a namespace.
+/// Says that Flux owns the ConfigMaps of a namespace.
 async fn give_away(client: &Client, namespace: &str, enforcement: &str) {
     let contract = json!({
         "apiVersion": "opcore.dev/v1alpha1", "kind": "OwnershipContract", "metadata": { "name": "test" },
@@ -35,7 +35,7 @@ fn reason(notebook: &Notebook) -> &str {
     ready.map_or("", |ready| ready.reason.as_str())
 }
 
-/// One test: a contract speaks to all operators of the cluster, and the first that was made is in force.
+/// One test, because a contract applies to all operators of the cluster, and the oldest contract is in force.
 #[tokio::test]
 async fn a_contract_blocks_only_while_it_is_enforced_and_never_keeps_us_from_taking_down_what_we_made() {
     let stage = Stage::new("contract").await;
@@ -51,14 +51,14 @@ async fn a_contract_blocks_only_while_it_is_enforced_and_never_keeps_us_from_tak
     assert_eq!(stage.pages("diary").await, ["cover", "monday", "tuesday"]);
 
     give_away(&stage.client, &stage.namespace, "Deny").await;
-    // Whether it is known yet is seen by what becomes of another notebook.
+    // Another notebook shows whether the operator knows the contract yet.
     let mut refused = None;
     for number in 0..100 {
         let name = format!("try-{number}");
         stage.write(&name, &[("monday", "rain")]).await;
         let decided = |notebook: &Notebook| !reason(notebook).is_empty();
-        let told = eventually(&stage.notebooks(), &name, "decided", decided).await;
-        if reason(&told) == "OwnedByAnother" {
+        let reported = eventually(&stage.notebooks(), &name, "decided", decided).await;
+        if reason(&reported) == "OwnedByAnother" {
             refused = Some(name);
             break;
         }
@@ -93,7 +93,7 @@ async fn nothing_is_written_until_it_is_known_whether_a_contract_is_in_force() {
                 && condition.message.contains("Grant this operator list and watch on ownershipcontracts.opcore.dev")
         })
     };
-    eventually(&stage.notebooks(), "diary", "told to wait", waits).await;
+    eventually(&stage.notebooks(), "diary", "waiting", waits).await;
     assert_eq!(stage.pages("diary").await, [""; 0]);
     assert!(stage.notebooks().get("diary").await.unwrap().finalizers().is_empty());
     proxy.rule(|_| Fate::Pass);

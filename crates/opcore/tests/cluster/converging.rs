@@ -1,4 +1,4 @@
-//! What an operator does with its objects when nothing goes wrong, and what it leaves undone.
+//! What an operator does with its objects without faults, and what it does not do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,13 +29,13 @@ impl Operator for Panicky {
         Notebooks.observe(notebook, context).await
     }
 
-    fn decide(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
+    fn decide(&self, notebook: &Notebook, observed: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
         assert!(!notebook.name_any().starts_with("panics"), "made up");
-        Notebooks.decide(notebook, seen, now)
+        Notebooks.decide(notebook, observed, now)
     }
 
-    fn tear_down(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
-        Notebooks.tear_down(notebook, seen, now)
+    fn tear_down(&self, notebook: &Notebook, observed: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
+        Notebooks.tear_down(notebook, observed, now)
     }
 }
 
@@ -77,10 +77,10 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
     first.stop().await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let second = stage.run_at(proxy.config());
-    // Each notebook is looked at: its pages are listed, then each of its objects is compared.
+    // Each notebook is reconciled: its pages are listed, then each of its objects is compared.
     let all_covers = |name: &str| format!("/configmaps/{name}-cover");
     proxy
-        .until("a look at all notebooks", |passed| {
+        .until("all notebooks are reconciled", |passed| {
             ["a", "b", "c"].iter().all(|name| passed.iter().any(|p| p.path.ends_with(&all_covers(name))))
         })
         .await;
@@ -89,7 +89,7 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
 }
 
 #[tokio::test]
-async fn drift_is_mended_as_it_happens() {
+async fn drift_is_corrected_as_it_happens() {
     let stage = Stage::new("converge").await;
     let running = stage.run();
     stage.write("diary", &[("monday", "rain")]).await;
@@ -106,7 +106,7 @@ async fn drift_is_mended_as_it_happens() {
 }
 
 #[tokio::test]
-async fn bad_input_is_told_in_status_and_taken_up_when_it_is_mended() {
+async fn bad_input_is_reported_in_status_and_picked_up_when_it_is_corrected() {
     let stage = Stage::new("converge").await;
     let running = stage.run();
     stage.write("diary", &[("Not A Name", "x")]).await;
@@ -124,7 +124,7 @@ async fn bad_input_is_told_in_status_and_taken_up_when_it_is_mended() {
 }
 
 #[tokio::test]
-async fn a_refused_write_is_told_in_status_with_its_cure_and_done_when_the_way_is_free() {
+async fn a_refused_write_is_reported_in_status_with_its_remedy_and_done_when_the_way_is_free() {
     let stage = Stage::new("converge").await;
     let theirs = json!({"metadata": {"name": "diary-monday", "labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     let theirs = serde_json::from_value(theirs).unwrap();
@@ -178,7 +178,7 @@ async fn a_decision_that_panics_costs_its_own_object_only() {
 }
 
 #[tokio::test]
-async fn an_event_is_told_once_when_an_object_becomes_ready_and_its_metrics_go_with_it() {
+async fn an_event_is_emitted_once_when_an_object_becomes_ready_and_its_metrics_go_with_it() {
     let stage = Stage::new("converge").await;
     let running = stage.run();
     let notebook = stage.write("diary", &[("monday", "rain")]).await;
@@ -186,7 +186,7 @@ async fn an_event_is_told_once_when_an_object_becomes_ready_and_its_metrics_go_w
     assert_eq!(event(&stage, "diary", "Written").await.type_.as_deref(), Some("Normal"));
     let series = r#"opcore_condition{kind="Notebook",name="diary",namespace=""#;
     assert!(running.metrics.text().contains(series), "{}", running.metrics.text());
-    // A look at it that changes nothing tells nothing.
+    // A reconcile that changes nothing emits nothing.
     let poke = json!({"metadata": {"annotations": {"opcore.dev/requestedAt": "now"}}});
     stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&poke)).await.unwrap();
     stage.delete("diary").await;
@@ -197,7 +197,7 @@ async fn an_event_is_told_once_when_an_object_becomes_ready_and_its_metrics_go_w
     running.stop().await;
 }
 
-/// The notebook operator, which counts how many objects it looks at, at once.
+/// The notebook operator, which counts how many objects it observes concurrently.
 #[derive(Clone, Default)]
 struct Counting {
     now: Arc<AtomicUsize>,
@@ -213,17 +213,17 @@ impl Operator for Counting {
 
     async fn observe(&self, notebook: &Notebook, context: &Context) -> Result<Shelf, Error> {
         self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        let seen = Notebooks.observe(notebook, context).await;
+        let observed = Notebooks.observe(notebook, context).await;
         self.now.fetch_sub(1, Ordering::SeqCst);
-        seen
+        observed
     }
 
-    fn decide(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
-        Notebooks.decide(notebook, seen, now)
+    fn decide(&self, notebook: &Notebook, observed: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
+        Notebooks.decide(notebook, observed, now)
     }
 
-    fn tear_down(&self, notebook: &Notebook, seen: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
-        Notebooks.tear_down(notebook, seen, now)
+    fn tear_down(&self, notebook: &Notebook, observed: &Shelf, now: jiff::Timestamp) -> Decision<Notebook> {
+        Notebooks.tear_down(notebook, observed, now)
     }
 }
 
@@ -244,7 +244,7 @@ async fn no_more_objects_are_worked_on_at_once_than_allowed() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_told_in_status_and_taken_up_when_it_may() {
+async fn what_may_not_be_read_is_reported_in_status_and_picked_up_when_it_may() {
     let stage = Stage::new("converge").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let of_maps = |passed: &Passed| passed.path.ends_with("/configmaps");
@@ -262,7 +262,7 @@ async fn what_may_not_be_read_is_told_in_status_and_taken_up_when_it_may() {
 }
 
 #[tokio::test]
-async fn a_reconcile_that_is_under_way_is_finished_before_the_process_stops() {
+async fn a_reconcile_that_is_in_progress_is_finished_before_the_process_stops() {
     let stage = Stage::new("converge").await;
     let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let writes_a_page = |request: &http::Request<kube::client::Body>| {
@@ -278,7 +278,7 @@ async fn a_reconcile_that_is_under_way_is_finished_before_the_process_stops() {
     let running = start_with(Notebooks, client, &stage.namespace);
     stage.write("diary", &[("monday", "rain")]).await;
     begun.notified().await;
-    // It is asked to stop first, and the write that it waits for goes on then.
+    // The operator is stopped first, and then the write that it waits for continues.
     tokio::join!(running.stop(), async { go.notify_one() });
     let left = stage.notebooks().get("diary").await.unwrap();
     let conditions = left.status.unwrap_or_default().conditions;
@@ -297,12 +297,12 @@ async fn an_object_that_can_no_longer_be_read_is_left_alone_as_it_was() {
     let api: Api<kube::api::DynamicObject> = Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
     api.patch("odd", &PatchParams::default(), &Patch::Merge(&spoil)).await.unwrap();
     event(&stage, "odd", "Unreadable").await;
-    // A look at it that was under way is over before another notebook is written.
+    // A reconcile in progress is over before another notebook is written.
     stage.write("diary", &[("monday", "rain")]).await;
     stage.ready("diary").await;
     proxy.take();
     stage.maps().delete("odd-monday", &DeleteParams::default()).await.unwrap();
-    // What was deleted after it, in another notebook, is noticed and mended.
+    // A page of another notebook that is deleted after that is noticed and restored.
     let lost = stage.maps().get("diary-monday").await.unwrap();
     stage.maps().delete("diary-monday", &DeleteParams::default()).await.unwrap();
     eventually(&stage.maps(), "diary-monday", "back", |map| map.uid() != lost.uid()).await;
@@ -324,7 +324,7 @@ async fn an_object_that_is_too_deep_to_be_read_is_reported_and_the_others_go_on(
     event(&stage, "meanwhile", "Unreadable").await;
     stage.write("another", &[("monday", "rain")]).await;
     stage.ready("another").await;
-    // What is mended is taken up, and so is what takes the place of one that was deleted.
+    // A corrected object is reconciled, and so is the replacement of a deleted one.
     stage.flatten("before").await;
     stage.ready("before").await;
     stage.delete("meanwhile").await;
@@ -336,7 +336,7 @@ async fn an_object_that_is_too_deep_to_be_read_is_reported_and_the_others_go_on(
 }
 
 #[tokio::test]
-async fn an_object_that_became_too_deep_to_be_read_is_left_alone_and_goes_once_it_is_mended() {
+async fn an_object_that_became_too_deep_to_be_read_is_left_alone_and_goes_once_it_is_corrected() {
     let stage = Stage::new("converge").await;
     let running = stage.run();
     let uid = stage.write("odd", &[("monday", "rain")]).await.uid().unwrap();
@@ -345,7 +345,7 @@ async fn an_object_that_became_too_deep_to_be_read_is_left_alone_and_goes_once_i
     event(&stage, "odd", "Unreadable").await;
     let delete = stage.request().delete("odd", &DeleteParams::default()).unwrap();
     stage.send(delete).await;
-    running.until("it is told again", |metrics| metrics.contains(r#"class="invalid",kind="Notebook"} 2"#)).await;
+    running.until("it is reported again", |metrics| metrics.contains(r#"class="invalid",kind="Notebook"} 2"#)).await;
     assert_eq!(stage.pages("odd").await, ["cover", "monday"]);
     stage.flatten("odd").await;
     stage.gone("odd", &uid).await;
@@ -354,10 +354,10 @@ async fn an_object_that_became_too_deep_to_be_read_is_left_alone_and_goes_once_i
 }
 
 #[tokio::test]
-async fn an_object_that_turns_out_too_deep_when_it_is_read_anew_is_no_failure() {
+async fn an_object_that_turns_out_too_deep_when_it_is_read_again_is_no_failure() {
     let stage = Stage::new("converge").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // The operator never hears of its own writes, and so reads the notebook anew.
+    // The operator never receives the events of its own writes, and so reads the notebook again.
     let silent = |passed: &Passed| passed.watch && passed.path.ends_with("/notebooks");
     let reads = |passed: &Passed| passed.method == "GET" && passed.path.ends_with("/notebooks/odd");
     proxy.rule(move |passed| match passed {
@@ -374,9 +374,9 @@ async fn an_object_that_turns_out_too_deep_when_it_is_read_anew_is_no_failure() 
     proxy.take();
     proxy.rule(move |passed| if silent(passed) { Fate::Silence } else { Fate::Pass });
     proxy.release(1);
-    proxy.until("it is read anew", |passed| passed.iter().any(reads)).await;
+    proxy.until("it is read again", |passed| passed.iter().any(reads)).await;
     let metrics = running.metrics.clone();
-    // What is under way is done before it stops.
+    // The reconcile in progress ends before the operator stops.
     running.stop().await;
     assert!(!metrics.text().contains("opcore_reconcile_errors_total{"), "{}", metrics.text());
     assert_eq!(proxy.writes(), [], "it was decided on what it was");
@@ -430,7 +430,7 @@ async fn a_write_in_flight_when_leadership_changes_cannot_undo_the_new_leaders()
     let first = stage.run();
     stage.ready("diary").await;
     first.stop().await;
-    // The old leader decides on the second text, and its write is on the way.
+    // The old leader decides on the second text, and its write is in flight.
     let text = |text: &str| json!({"spec": {"pages": {"monday": text}}});
     let (notebooks, params) = (stage.notebooks(), PatchParams::default());
     notebooks.patch("diary", &params, &Patch::Merge(text("second"))).await.unwrap();
@@ -440,7 +440,7 @@ async fn a_write_in_flight_when_leadership_changes_cannot_undo_the_new_leaders()
     });
     let old = stage.run_at(proxy.config());
     proxy.until_held(1).await;
-    // The new leader takes the second text, and then the third.
+    // The new leader applies the second text, and then the third.
     let new = stage.run();
     stage.ready("diary").await;
     notebooks.patch("diary", &params, &Patch::Merge(text("third"))).await.unwrap();
@@ -498,7 +498,7 @@ async fn an_object_that_goes_before_its_status_is_published_is_no_failure() {
     let metrics = running.metrics.clone();
     stage.write("diary", &[("monday", "rain")]).await;
     went.notified().await;
-    // What is under way is done before it stops.
+    // The reconcile in progress ends before the operator stops.
     running.stop().await;
     assert!(!metrics.text().contains("opcore_reconcile_errors_total{"), "{}", metrics.text());
 }

@@ -1,4 +1,4 @@
-//! A crash between any two writes: whatever was done, the next process finishes it.
+//! A crash between any two writes: the next process completes whatever was started.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ fn record(notebook: &Notebook, step: &str) -> Option<StepRecord> {
 }
 
 #[tokio::test]
-async fn what_was_left_behind_is_told_although_a_crash_came_right_after_it_was_recorded() {
+async fn what_was_left_behind_is_reported_although_a_crash_came_right_after_it_was_recorded() {
     let stage = Stage::new("crash").await;
     let running = stage.run();
     stage.write("diary", &[("monday", "rain")]).await;
@@ -28,7 +28,7 @@ async fn what_was_left_behind_is_told_although_a_crash_came_right_after_it_was_r
     stage.maps().patch("diary-monday", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
     stage.delete("diary").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // No Event gets out, and after the record that something leaked nothing at all.
+    // No Event gets out, and after the record of what leaked no request at all.
     let (leaks, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (aimed, over) = (leaks.clone(), is_over.clone());
     proxy.rule(move |passed| match passed.writes() {

@@ -1,4 +1,5 @@
-//! Commands in containers: by hands that play kubelet, because a control plane alone has no node. `e2e` has a node.
+//! Commands in containers, run by a simulated kubelet, because a control plane alone has no node. The tests in `e2e`
+//! have a node.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use serde_json::json;
 
 use crate::stage::{PATIENCE, Stage};
 
-/// A server whose commands are run by hand.
+/// A server whose commands are run by the simulated kubelet.
 struct Server {
     stage: Stage,
     proxy: Proxy,
@@ -32,7 +33,7 @@ struct Server {
 }
 
 impl Server {
-    /// One whose commands all come to this.
+    /// A server on which every command has this result.
     async fn answering(answer: Answer) -> Self {
         Self::with_deadline(answer, PATIENCE).await
     }
@@ -58,7 +59,7 @@ impl Server {
         run(&self.client, &self.pod, command).await
     }
 
-    /// The pods, containers and commands that were run since this was last asked.
+    /// The pods, containers and commands that were run since the last call.
     fn ran(&self) -> Vec<Vec<String>> {
         std::mem::take(&mut self.ran.lock().unwrap())
     }
@@ -103,7 +104,7 @@ async fn a_command_is_run_as_it_is_written_and_its_output_comes_back() {
 }
 
 #[tokio::test]
-async fn a_command_that_fails_tells_its_exit_code_and_what_it_complained_of() {
+async fn a_command_that_fails_returns_its_exit_code_and_its_standard_error() {
     let server = Server::answering(Answer::fails(7, "no such agent\n")).await;
     let failed = Outcome::Ran { stdout: String::new(), stderr: "no such agent\n".to_owned(), exit: 7 };
     assert_eq!(server.run(&["evict"]).await.unwrap(), failed);
@@ -130,13 +131,13 @@ async fn output_comes_back_whole_or_is_an_error_that_says_so() {
 #[tokio::test]
 async fn a_command_whose_answer_is_lost_is_an_error_and_may_be_run_again() {
     let server = Server::answering(Answer::says("evicted")).await;
-    // Before it began to answer, and while it did.
+    // Before the response started, and while it was sent.
     for fate in [Fate::LoseRequest, Fate::LoseAnswer, Fate::CutAfterChunks(0), Fate::CutAfterChunks(4)] {
         server.proxy.rule(move |passed| if passed.writes() { fate } else { Fate::Pass });
         let error = server.run(&["evict"]).await.unwrap_err();
         assert_eq!(error.class(), Class::Transient, "{fate:?}: {error}");
         if matches!(fate, Fate::CutAfterChunks(_)) {
-            assert!(error.to_string().contains("was cut off before it ended"), "{fate:?}: {error}");
+            assert!(error.to_string().contains("was disconnected before it ended"), "{fate:?}: {error}");
         }
         assert_eq!(server.ran().len(), usize::from(fate != Fate::LoseRequest), "{fate:?}");
     }
@@ -153,7 +154,7 @@ async fn a_command_that_does_not_end_has_the_deadline_of_a_request() {
     assert_eq!(error, format!("serve in Pod {}/server-0 did not end within 1s", server.stage.namespace));
     server.proxy.rule(writes(Fate::Hang));
     let error = server.run(&["/bin/serve"]).await.unwrap_err().to_string();
-    assert_eq!(error, "the API server did not answer connect pods/exec within 1s");
+    assert_eq!(error, "the API server did not respond to connect pods/exec within 1s");
 }
 
 #[tokio::test]
@@ -193,7 +194,7 @@ async fn a_command_that_is_not_allowed_is_refused_with_the_right_that_is_missing
     });
     roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
     bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
-    // The API server takes a moment to know the role.
+    // The API server takes a moment to apply the role.
     let refusal = until(&client, &pod, |outcome| match outcome {
         Ok(Outcome::Refused(refusal)) if refusal.message.contains("pods/exec") => Some(refusal.clone()),
         _ => None,
@@ -210,7 +211,7 @@ async fn a_command_that_is_not_allowed_is_refused_with_the_right_that_is_missing
     let more = json!([{"op": "add", "path": "/rules/0/resources/-", "value": "pods/exec"}]);
     let more = Patch::<()>::Json(serde_json::from_value(more).unwrap());
     roles.patch("operator", &PatchParams::default(), &more).await.unwrap();
-    // With the right it comes as far as it can without a node, which is not final.
+    // With the right, the command gets as far as it can without a node, which is a transient error.
     let error =
         until(&client, &pod, |outcome| outcome.as_ref().err().map(|error| (error.class(), error.to_string()))).await;
     let words = format!(
@@ -220,7 +221,7 @@ async fn a_command_that_is_not_allowed_is_refused_with_the_right_that_is_missing
     assert_eq!(error, (Class::Transient, words));
 }
 
-/// Runs a command until what comes of it is what a test waits for: there is no watch on rights.
+/// Runs a command until it has the expected result: there is no watch on rights.
 async fn until<T>(client: &Client, pod: &Pod, found: impl Fn(&Result<Outcome, Error>) -> Option<T>) -> T {
     let asking = async {
         loop {

@@ -1,4 +1,4 @@
-//! Objects that cannot be brought where they shall be: what is said of them, and how often they are tried.
+//! Objects that cannot be reconciled: what is reported about them, and how often they are retried.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::notebook::{Notebook, NotebookSpec, Notebooks};
 use crate::stage::{Settings, Stage, event, events, eventually, start};
 use opcore_testing::proxy::{Fate, Passed, Proxy};
 
-/// The notebook operator, whose reads fail, each time in other words and for another reason; with when it tried.
+/// The notebook operator, whose reads fail, each time with another message and reason; with the times of the attempts.
 #[derive(Clone, Default)]
 struct Fickle(Arc<Mutex<Vec<Instant>>>);
 
@@ -45,12 +45,12 @@ impl Operator for Fickle {
 }
 
 #[tokio::test]
-async fn a_failure_that_is_told_in_other_words_each_time_is_not_tried_more_often_for_it() {
+async fn a_failure_with_another_message_each_time_is_not_retried_more_often_for_it() {
     let stage = Stage::new("fail").await;
     let fickle = Fickle::default();
     let running = start(fickle.clone(), stage.config.clone(), &stage.namespace, Settings::default());
     stage.write("diary", &[]).await;
-    // The first words may be followed by one look at once: before them there was no status at all.
+    // The first message may be followed by one reconcile at once: before it there was no status at all.
     let failed = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.message.contains("the 5. time"));
     eventually(&stage.notebooks(), "diary", "failed five times", failed).await;
     running.stop().await;
@@ -70,7 +70,7 @@ fn of_status(passed: &Passed) -> bool {
 }
 
 #[tokio::test]
-async fn a_refusal_that_lasts_is_told_once_and_tried_by_its_own_backoff() {
+async fn a_refusal_that_lasts_is_reported_once_and_tried_by_its_own_backoff() {
     let stage = Stage::new("fail").await;
     let theirs = json!({"metadata": {"name": "diary-monday", "labels": {"app.kubernetes.io/managed-by": "Helm"}}});
     let theirs: ConfigMap = serde_json::from_value(theirs).unwrap();
@@ -80,8 +80,8 @@ async fn a_refusal_that_lasts_is_told_once_and_tried_by_its_own_backoff() {
     stage.write("diary", &[("monday", "rain")]).await;
     let refused = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.reason == "OwnedByAnother");
     let first = eventually(&stage.notebooks(), "diary", "refused", refused).await;
-    let looks = |passed: &[Passed]| passed.iter().filter(|p| p.path.ends_with("/configmaps/diary-monday")).count() >= 4;
-    proxy.until("four looks at the page", looks).await;
+    let reads = |passed: &[Passed]| passed.iter().filter(|p| p.path.ends_with("/configmaps/diary-monday")).count() >= 4;
+    proxy.until("the page is read four times", reads).await;
     running.stop().await;
     let last = stage.notebooks().get("diary").await.unwrap();
     assert_eq!(last.status.unwrap().conditions, first.status.unwrap().conditions, "nothing has changed");
@@ -89,10 +89,10 @@ async fn a_refusal_that_lasts_is_told_once_and_tried_by_its_own_backoff() {
 }
 
 #[tokio::test]
-async fn what_is_forbidden_for_a_moment_is_not_told_as_if_someone_had_to_act() {
+async fn what_is_forbidden_for_a_moment_is_not_reported_as_if_someone_had_to_act() {
     let stage = Stage::new("fail").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // An API server that starts lists its roles last; the watch of the operator listed before.
+    // An API server that starts lists its roles last; the operator started its watch before.
     let mut left = 2;
     let running = stage.run_at(proxy.config());
     proxy.until("its first list", |passed| passed.iter().any(|p| p.path.ends_with("/configmaps") && p.watch)).await;
@@ -113,7 +113,8 @@ async fn what_is_forbidden_for_a_moment_is_not_told_as_if_someone_had_to_act() {
     assert_eq!(passed.into_iter().filter(of_status).count(), 1, "only that it is ready");
 }
 
-/// The notebook operator, which always wants to be asked again at a time that has passed; with when it was.
+/// The notebook operator, which always requests to be reconciled at a time in the past; with the times of its
+/// reconciles.
 #[derive(Clone, Default)]
 struct Hasty(Arc<Mutex<Vec<Instant>>>);
 
@@ -148,12 +149,12 @@ async fn a_decision_that_wants_to_be_asked_again_at_once_gets_a_pause_from_the_s
     running.until("it was asked four times", |_| hasty.0.lock().unwrap().len() >= 4).await;
     running.stop().await;
     let times = hasty.0.lock().unwrap().clone();
-    // The first status of all wakes it once.
+    // The first status triggers one reconcile.
     let pause = times[3] - times[2];
     assert!(pause >= Duration::from_secs(1), "only {pause:?}: {times:?}");
 }
 
-/// While this is set, the status of a fragile notebook cannot be told.
+/// While this is set, the status of a fragile notebook cannot be serialized.
 static UNSPEAKABLE: AtomicBool = AtomicBool::new(false);
 
 /// The same kind with another status.
@@ -184,7 +185,7 @@ mod fragile {
     }
 }
 
-/// With how often it looked.
+/// With the number of reconciles.
 #[derive(Clone, Default)]
 struct Fragile(Arc<AtomicUsize>);
 
@@ -212,7 +213,7 @@ impl Operator for Fragile {
 }
 
 #[tokio::test]
-async fn an_object_whose_failure_cannot_be_told_either_is_tried_again() {
+async fn an_object_whose_failure_cannot_be_reported_either_is_retried() {
     let stage = Stage::new("fail").await;
     UNSPEAKABLE.store(true, Ordering::SeqCst);
     let fragile = Fragile::default();
@@ -225,7 +226,7 @@ async fn an_object_whose_failure_cannot_be_told_either_is_tried_again() {
 }
 
 #[tokio::test]
-async fn telling_a_failure_has_a_deadline_too() {
+async fn reporting_a_failure_has_a_deadline_too() {
     let stage = Stage::new("fail").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let mut hang = true;
@@ -234,18 +235,18 @@ async fn telling_a_failure_has_a_deadline_too() {
     let settings = Settings { limits, request_deadline: Duration::from_mins(10) };
     let running = start(Fickle::default(), proxy.config(), &stage.namespace, settings);
     stage.write("diary", &[]).await;
-    let told = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.reason == "InternalError");
-    eventually(&stage.notebooks(), "diary", "told in the end", told).await;
+    let reported = |notebook: &Notebook| ready(notebook).is_some_and(|ready| ready.reason == "InternalError");
+    eventually(&stage.notebooks(), "diary", "reported in the end", reported).await;
     running.stop().await;
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_is_told_of_once_and_again_when_it_changes() {
+async fn an_object_that_cannot_be_read_is_reported_once_and_again_when_it_changes() {
     let stage = Stage::new("fail").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let expired = Arc::new(AtomicUsize::new(0));
     let count = expired.clone();
-    // The operator has to list its notebooks anew, some times.
+    // The operator has to list its notebooks again, several times.
     proxy.rule(move |passed| {
         let of_notebooks = passed.watch && passed.path.ends_with("/notebooks");
         if of_notebooks && count.fetch_add(1, Ordering::SeqCst) < 3 { Fate::Expired } else { Fate::Pass }
@@ -260,7 +261,7 @@ async fn an_object_that_cannot_be_read_is_told_of_once_and_again_when_it_changes
     let odd = api.create(&PostParams::default(), &serde_json::from_value(odd).unwrap()).await.unwrap();
     let running = stage.run_at(proxy.config());
     event(&stage, "odd", "Unreadable").await;
-    running.until("it listed anew", |_| expired.load(Ordering::SeqCst) > 3).await;
+    running.until("it listed again", |_| expired.load(Ordering::SeqCst) > 3).await;
     api.delete("odd", &DeleteParams::default()).await.unwrap();
     let of_events = |passed: &Passed| passed.writes() && passed.path.contains("/events");
     proxy.until("two Events", |passed| passed.iter().filter(|p| of_events(p)).count() >= 2).await;
@@ -277,7 +278,7 @@ async fn an_object_that_cannot_be_read_is_told_of_once_and_again_when_it_changes
 async fn a_delete_that_keeps_failing_does_not_keep_the_time_of_its_step_from_running_out() {
     let stage = Stage::new("fail").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // As when a webhook is away: the API server answers, and does not do it.
+    // As when a webhook is not available: the API server responds with an error.
     proxy.rule(|passed| {
         let of_page = passed.method == "DELETE" && passed.path.ends_with("/configmaps/diary-monday");
         if of_page { Fate::Answer(500) } else { Fate::Pass }
@@ -308,6 +309,6 @@ async fn a_write_that_fails_once_does_not_make_an_object_look_ready_or_broken() 
     stage.ready("diary").await;
     running.stop().await;
     assert_eq!(stage.pages("diary").await, ["cover", "monday"]);
-    let told: Vec<_> = events(&stage, "diary").await.into_iter().filter_map(|event| event.reason).collect();
-    assert_eq!(told, ["Written"], "it became ready, and nothing else");
+    let reported: Vec<_> = events(&stage, "diary").await.into_iter().filter_map(|event| event.reason).collect();
+    assert_eq!(reported, ["Written"], "it became ready, and nothing else");
 }

@@ -1,4 +1,4 @@
-//! The hazards of a network, of an API server under load, and of kube's own defaults.
+//! Faults of a network, of an API server under load, and of kube's defaults.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::notebook::Notebooks;
 use crate::stage::{Settings, Stage, eventually, start};
 use opcore_testing::proxy::{Fate, Passed, Proxy};
 
-/// The first `count` writes meet this fate.
+/// This happens to the first `count` writes.
 fn first_writes(count: usize, fate: Fate) -> impl FnMut(&Passed) -> Fate + Send + 'static {
     let mut left = count;
     move |passed| {
@@ -29,7 +29,7 @@ fn first_writes(count: usize, fate: Fate) -> impl FnMut(&Passed) -> Fate + Send 
 }
 
 #[tokio::test]
-async fn an_api_server_that_refuses_for_a_while_is_tried_again_and_nothing_is_lost() {
+async fn an_api_server_that_refuses_for_a_while_is_retried_and_nothing_is_lost() {
     let stage = Stage::new("faults").await;
     for fate in [
         Fate::Answer(409),
@@ -151,10 +151,10 @@ async fn watches_that_are_cut_or_expire_or_fall_silent_lose_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_while_no_watch_looks_is_noticed_when_it_looks_again() {
+async fn what_is_deleted_while_no_watch_is_open_is_noticed_by_the_next_list() {
     let stage = Stage::new("faults").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // No watch on ConfigMaps lives; their lists pass, once they are let.
+    // No watch on ConfigMaps survives; their lists succeed once they are allowed.
     let blind = Arc::new(AtomicBool::new(false));
     let (is_blind, refused) = (blind.clone(), Arc::new(AtomicUsize::new(0)));
     let count = refused.clone();
@@ -165,7 +165,8 @@ async fn what_is_deleted_while_no_watch_looks_is_noticed_when_it_looks_again() {
                 count.fetch_add(1, Ordering::SeqCst);
                 Fate::Answer(500)
             }
-            // The version that it knows is too old: it must list anew, and the list says nothing of what is gone.
+            // The version that the operator knows is too old: it must list again, and the list does not mention what is
+            // gone.
             (true, false) if passed.watch && count.load(Ordering::SeqCst) > 0 => {
                 count.store(0, Ordering::SeqCst);
                 Fate::Expired
@@ -196,8 +197,8 @@ async fn what_is_deleted_while_no_watch_looks_is_noticed_when_it_looks_again() {
 async fn a_cache_that_is_behind_its_own_writes_is_not_decided_on() {
     let stage = Stage::new("faults").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // The operator lists its notebooks and never hears of them again, not even what it wrote itself; only ConfigMaps
-    // wake it.
+    // The operator lists its notebooks and receives no further events about them, not even of its own writes; only
+    // ConfigMaps trigger reconciles.
     let silent = |passed: &Passed| passed.watch && passed.path.ends_with("/notebooks");
     proxy.rule(move |passed| if silent(passed) { Fate::Silence } else { Fate::Pass });
     stage.write("diary", &[("monday", "rain")]).await;
@@ -218,7 +219,7 @@ async fn a_cache_that_is_behind_its_own_writes_is_not_decided_on() {
 async fn a_process_that_does_not_lead_reads_and_never_writes() {
     let stage = Stage::new("faults").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // A candidate that never stood for election: it holds no lease.
+    // A candidate that never took part in an election holds no lease.
     let plain: Client = stage.client.clone();
     let election =
         opcore::election::Election::new(plain, &stage.namespace, "lease", opcore::election::Timing::default());
@@ -235,7 +236,7 @@ async fn a_process_that_does_not_lead_reads_and_never_writes() {
     assert_eq!(proxy.writes(), [], "the write was stopped before it was sent");
 }
 
-/// When each of the first `count` writes, which meet this fate, was sent, and the one after them.
+/// The times at which the first `count` writes, to which this happens, and the write after them were sent.
 fn timed_writes(proxy: &Proxy, count: usize, fate: Fate) -> Arc<Mutex<Vec<Instant>>> {
     let times = Arc::new(Mutex::new(Vec::new()));
     let (log, mut fates) = (times.clone(), first_writes(count, fate));
@@ -267,7 +268,7 @@ async fn an_object_that_fails_is_left_alone_longer_each_time_and_a_success_start
     let edit = serde_json::json!({"spec": {"pages": {"monday": "sun"}}});
     stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
     stage.ready("diary").await;
-    // A fourth failure in a row would have cost four seconds at least; a first one costs one at most.
+    // A fourth consecutive failure would have cost at least four seconds; a first one costs at most one.
     assert!(pauses(&times)[0] < Duration::from_secs(4), "{:?}", pauses(&times));
     running.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Leading, with real processes: killed, stopped, asked to stop, and through a restart of the API server.
+//! Leader election with real processes: killed, stopped, terminated, and through a restart of the API server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::process::Process;
 use crate::stage::{PATIENCE, Stage, eventually};
 
 const LEASE: &str = "notebook-operator";
-/// The shortest lease that a busy machine keeps.
+/// The shortest lease that can be kept on a busy machine.
 const BRIEF: Duration = Duration::from_secs(5);
 
 fn leases(client: &Client, namespace: &str) -> Api<Lease> {
@@ -63,12 +63,12 @@ async fn a_leader_that_was_stopped_past_its_lease_ends_before_it_acts_again() {
     stage.write("diary", &[("monday", "rain")]).await;
     led_by(&stage.client, &stage.namespace, "second").await;
     let ready = stage.ready("diary").await;
-    // Work waits for the old leader, should it still believe to lead.
+    // The new leader waits for the old one, in case the old one still considers itself the leader.
     let versions: Vec<_> = stage.maps().list(&ListParams::default()).await.unwrap().items;
     first.signal(Signal::CONT);
     let status = first.end().await;
     assert_eq!(status.code(), Some(1), "{}", first.said());
-    assert!(first.said().contains("no longer leads"), "{}", first.said());
+    assert!(first.said().contains("lost the leadership"), "{}", first.said());
     assert_eq!(stage.notebooks().get("diary").await.unwrap().resource_version(), ready.resource_version());
     let now: Vec<_> = stage.maps().list(&ListParams::default()).await.unwrap().items;
     assert_eq!(now, versions, "the old leader wrote after it had lost");
@@ -83,7 +83,7 @@ async fn a_leader_that_is_asked_to_stop_hands_over_at_once() {
     first.signal(Signal::TERM);
     assert!(first.end().await.success(), "{}", first.said());
     let lease = leases(&stage.client, &stage.namespace).get(LEASE).await.unwrap();
-    assert_eq!(holder(&lease), None, "the lease was not given back");
+    assert_eq!(holder(&lease), None, "the lease was not released");
     let _second = Process::start(&kubeconfig, &stage.namespace, "second", BRIEF);
     led_by(&stage.client, &stage.namespace, "second").await;
 }
@@ -101,7 +101,7 @@ async fn a_restart_of_the_api_server_changes_no_leader() {
     sandbox.restart(Component::ApiServer).await.unwrap();
     let client = sandbox.client().await.unwrap();
     let before = leases(&client, &namespace).get(LEASE).await.unwrap();
-    // Renewed after the restart, and by whom it was held before.
+    // Renewed after the restart, by the same holder.
     let renewed = eventually(&leases(&client, &namespace), LEASE, "renewed", |lease| {
         lease.resource_version() != before.resource_version()
     })
@@ -115,7 +115,7 @@ async fn a_lease_taken_by_force_ends_the_leader() {
     let stage = Stage::new("lead").await;
     let mut first = Process::start(&kubeconfig().await, &stage.namespace, "first", BRIEF);
     led_by(&stage.client, &stage.namespace, "first").await;
-    // The leader may renew between our look and our patch; whoever writes last holds it.
+    // The leader may renew the lease between our read and our patch; the last writer holds it.
     let steal = json!({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 60}});
     leases(&stage.client, &stage.namespace).patch(LEASE, &PatchParams::default(), &Patch::Merge(&steal)).await.unwrap();
     assert_eq!(first.end().await.code(), Some(1), "{}", first.said());
@@ -130,7 +130,7 @@ async fn a_standby_writes_nothing_but_watches_the_lease() {
     let second = Process::start(&kubeconfig, &stage.namespace, "second", BRIEF);
     let changes = watcher(leases(&stage.client, &stage.namespace), watcher::Config::default()).applied_objects();
     let mut changes = std::pin::pin!(changes);
-    // Several renewals pass, all by the first.
+    // Several renewals, all by the first holder.
     for _ in 0..6 {
         let lease = tokio::time::timeout(PATIENCE, changes.next()).await.expect("renewals").unwrap().unwrap();
         assert_eq!(holder(&lease), Some("first"));

@@ -1,4 +1,4 @@
-//! opcore against a real API server and a real controller manager: one file per promise.
+//! opcore against a real API server and a real controller manager: one file per guarantee.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
@@ -12,6 +12,7 @@ mod admission;
 mod contracts;
 mod converging;
 mod crashing;
+mod emitting;
 mod executing;
 mod failing;
 mod faults;
@@ -21,4 +22,3 @@ mod secrecy;
 mod serving;
 mod shielding;
 mod teardown;
-mod telling;

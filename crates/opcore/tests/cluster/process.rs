@@ -1,4 +1,4 @@
-//! The example operator as a process of its own.
+//! The example operator in its own process.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 
 use crate::stage::PATIENCE;
 
-/// The example operator as a process of its own.
+/// The example operator in its own process.
 pub struct Process {
     child: Child,
     log: PathBuf,
@@ -21,9 +21,9 @@ impl Process {
         Self::with(kubeconfig, namespace, name, &["--listen", "127.0.0.1:0", "--lease-duration", &lease])
     }
 
-    /// With these flags.
+    /// Starts it with these flags.
     pub fn with(kubeconfig: &Path, namespace: &str, name: &str, flags: &[&str]) -> Self {
-        // cargo puts examples beside the tests' own folder.
+        // cargo puts examples next to the folder of the tests.
         let tests = std::env::current_exe().unwrap();
         let binary = tests.parent().and_then(Path::parent).unwrap().join("examples/notebook");
         assert!(binary.exists(), "{} is missing: cargo build -p opcore --examples", binary.display());
@@ -49,7 +49,7 @@ impl Process {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     pub async fn end(&mut self) -> ExitStatus {
         match tokio::time::timeout(PATIENCE, self.child.wait()).await {
             Ok(status) => status.unwrap(),
@@ -57,7 +57,7 @@ impl Process {
         }
     }
 
-    /// Waits until its log fulfils a condition.
+    /// Waits until its log meets a condition.
     pub async fn says<T>(&self, what: &str, condition: impl Fn(&str) -> Option<T>) -> T {
         let said = async {
             loop {

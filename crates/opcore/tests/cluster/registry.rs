@@ -1,4 +1,4 @@
-//! Watches that are opened for whoever needs them, on a real API server.
+//! Watches that are opened on demand, on a real API server.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 
 use crate::stage::{PATIENCE, Settings, Stage, context};
 
-/// What was told of the ConfigMaps of a namespace.
+/// Records what is reported about the ConfigMaps of a namespace.
 #[derive(Default)]
-struct Heard {
+struct Recorder {
     state: Mutex<State>,
     changed: Notify,
 }
@@ -30,11 +30,11 @@ struct State {
     openings: Vec<Opening>,
     trouble: Option<TroubleKind>,
     closed: bool,
-    /// It panics about the next object of this name.
+    /// The listener panics on the next object with this name.
     poison: Option<String>,
 }
 
-impl Heard {
+impl Recorder {
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut opcore::lock(&self.state));
         self.changed.notify_one();
@@ -56,14 +56,14 @@ impl Heard {
     }
 }
 
-impl Listener for Heard {
+impl Listener for Recorder {
     fn opened(&self, _: &ScopeId, opening: Opening) {
         self.change(|state| state.openings.push(opening));
     }
 
     fn changed(&self, _: &ScopeId, change: Change<DynamicObject>) {
         self.change(|state| match change {
-            Change::Seen(object) => {
+            Change::Observed(object) => {
                 let name = object.metadata.name.unwrap();
                 let poison = state.poison.take_if(|poison| *poison == name);
                 assert_eq!(poison, None, "made up");
@@ -88,13 +88,13 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn whoever_subscribes_hears_of_everything_through_faults_and_panics() {
+async fn subscribers_are_notified_of_everything_through_faults_and_panics() {
     let stage = Stage::new("registry").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let (_stop, stopping) = tokio::sync::watch::channel(false);
     let context = context("registry", proxy.config(), &[], Settings::default(), stopping);
-    let heard = Arc::new(Heard::default());
-    let listener: std::sync::Weak<Heard> = Arc::downgrade(&heard);
+    let recorder = Arc::new(Recorder::default());
+    let listener: std::sync::Weak<Recorder> = Arc::downgrade(&recorder);
     let registry = Registry::new(&context, listener);
     let ours = ScopeId::of::<ConfigMap>(Some(stage.namespace.clone())).labelled("team=shop");
     let subscriber = Key { namespace: None, name: "one".to_owned() };
@@ -110,35 +110,36 @@ async fn whoever_subscribes_hears_of_everything_through_faults_and_panics() {
     proxy.rule(|passed| if passed.path.ends_with("/configmaps") { Fate::Answer(403) } else { Fate::Pass });
     let scopes = BTreeSet::from([ours.clone()]);
     registry.subscribe(&subscriber, &Subscription { scopes: scopes.clone(), resync: None });
-    heard.until("the missing right is told", |state| state.trouble == Some(TroubleKind::Forbidden)).await;
+    recorder.until("the missing right is reported", |state| state.trouble == Some(TroubleKind::Forbidden)).await;
     assert_eq!(registry.troubles(&scopes)[0].1.kind, TroubleKind::Forbidden);
     proxy.rule(|_| Fate::Pass);
-    let seen = heard.until("everything is told", |state| state.synced >= 1).await;
-    assert_eq!((seen.there, seen.trouble), (names(&["a"]), None));
+    let observed = recorder.until("everything is reported", |state| state.synced >= 1).await;
+    assert_eq!((observed.there, observed.trouble), (names(&["a"]), None));
 
-    // Whoever is told panics once: the others are told, and soon this one, too.
-    heard.change(|state| state.poison = Some("b".to_owned()));
+    // The listener panics once: the other objects are reported, and soon this one, too.
+    recorder.change(|state| state.poison = Some("b".to_owned()));
     create("b", "shop").await;
     create("c", "shop").await;
-    let seen = heard.until("everything is told anew", |state| state.there.contains("b") && state.synced >= 2).await;
-    assert_eq!(seen.openings, [Opening::First, Opening::Recovery]);
+    let observed =
+        recorder.until("everything is reported again", |state| state.there.contains("b") && state.synced >= 2).await;
+    assert_eq!(observed.openings, [Opening::First, Opening::Recovery]);
 
-    // Something goes while nobody looks.
+    // An object is deleted while no watch is open.
     proxy.rule(|passed| if passed.path.ends_with("/configmaps") { Fate::Answer(503) } else { Fate::Pass });
     registry.relist(&scopes);
-    heard.until("the trouble is told", |state| state.trouble == Some(TroubleKind::Unavailable)).await;
+    recorder.until("the failure is reported", |state| state.trouble == Some(TroubleKind::Unavailable)).await;
     delete("a").await;
     proxy.rule(|_| Fate::Pass);
-    let seen = heard.until("everything is told anew", |state| state.synced >= 3).await;
-    assert_eq!(seen.there, names(&["b", "c"]));
+    let observed = recorder.until("everything is reported again", |state| state.synced >= 3).await;
+    assert_eq!(observed.there, names(&["b", "c"]));
 
-    // A resync comes in time, and what happens is told all the same.
+    // A resync happens in time, and changes are still reported.
     registry.subscribe(&subscriber, &Subscription { scopes, resync: Some(Duration::from_secs(1)) });
-    heard.until("two resyncs", |state| state.synced >= 5).await;
+    recorder.until("two resyncs", |state| state.synced >= 5).await;
     delete("b").await;
-    heard.until("the end of another", |state| state.there == names(&["c"])).await;
+    recorder.until("the end of another", |state| state.there == names(&["c"])).await;
     registry.unsubscribe(&subscriber);
-    assert!(heard.until("it is closed", |state| state.closed).await.closed);
+    assert!(recorder.until("it is closed", |state| state.closed).await.closed);
     assert_eq!(registry.scopes(), BTreeSet::new());
 }
 
@@ -148,10 +149,10 @@ async fn a_kind_is_known_as_it_comes_changes_and_goes() {
     let (_stop, stopping) = tokio::sync::watch::channel(false);
     let context = context("kinds", stage.config.clone(), &[], Settings::default(), stopping);
     let discovery = Discovery::new(&context);
-    let (told, heard) = (Arc::new(Notify::new()), Arc::new(Mutex::new(false)));
-    let (notify, panic_once) = (told.clone(), heard.clone());
+    let (reported, recorder) = (Arc::new(Notify::new()), Arc::new(Mutex::new(false)));
+    let (notify, panic_once) = (reported.clone(), recorder.clone());
     discovery.follow(move |_: News| {
-        // What follows the definitions recovers.
+        // The watch on CustomResourceDefinitions recovers.
         assert!(std::mem::replace(&mut *opcore::lock(&panic_once), true), "made up");
         notify.notify_one();
     });
@@ -160,12 +161,12 @@ async fn a_kind_is_known_as_it_comes_changes_and_goes() {
     let until = async |what: &str, condition: &dyn Fn(&Served) -> bool| {
         let answered = async {
             loop {
-                let told = told.notified();
+                let reported = reported.notified();
                 let served = discovery.served(&[written.clone()].into()).await.remove(&written).unwrap();
                 if condition(&served) {
                     return;
                 }
-                told.await;
+                reported.await;
             }
         };
         assert!(tokio::time::timeout(PATIENCE, answered).await.is_ok(), "not so: {what}");

@@ -1,4 +1,4 @@
-//! What must not be told: values of fields, whatever goes wrong with them.
+//! Values of fields must not be printed anywhere, whatever error occurs.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,10 +39,10 @@ async fn a_secret_that_the_api_server_refuses_is_named_without_its_values() {
     }
 }
 
-/// A word that must not be told.
+/// A value that must not be printed.
 const CANARY: &str = "canary-4711";
 
-/// A Secret, read as what it is not.
+/// A Secret, parsed as another type.
 #[derive(Clone, Debug, serde::Deserialize, kube::Resource)]
 #[resource(inherit = Secret)]
 struct Misread {
@@ -51,7 +51,7 @@ struct Misread {
     data: Vec<u8>,
 }
 
-/// Makes a Secret of each notebook, some of which cannot be made, and reads what cannot be read.
+/// Creates a Secret for each notebook, some of which cannot be created, and reads Secrets that cannot be parsed.
 struct Keeper;
 
 impl Operator for Keeper {
@@ -88,7 +88,7 @@ impl Operator for Keeper {
     }
 }
 
-/// A log that can be read.
+/// A log that the test can read.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -103,7 +103,7 @@ impl std::io::Write for Log {
 }
 
 #[tokio::test]
-async fn no_value_of_a_spec_or_a_secret_is_told_anywhere_whatever_becomes_of_it() {
+async fn no_value_of_a_spec_or_a_secret_is_printed_anywhere_whatever_becomes_of_it() {
     let stage = Stage::new("secrecy").await;
     let (log, filter) = (Log::default(), "debug,opcore=trace,kube_client::client=error");
     let writer = log.clone();
@@ -129,8 +129,8 @@ async fn no_value_of_a_spec_or_a_secret_is_told_anywhere_whatever_becomes_of_it(
         let ready = notebook.status.as_ref().and_then(|status| conditions::find(&status.conditions, READY));
         ready.is_some_and(|ready| ready.status == "False")
     };
-    eventually(&stage.notebooks(), "rejected", "told to be rejected", said).await;
-    eventually(&stage.notebooks(), "misread", "told to be misread", said).await;
+    eventually(&stage.notebooks(), "rejected", "reported as rejected", said).await;
+    eventually(&stage.notebooks(), "misread", "reported as unreadable", said).await;
     event(&stage, "odd", "Unreadable").await;
     event(&stage, "rejected", "Invalid").await;
     let metrics = running.metrics.text();
@@ -146,7 +146,9 @@ async fn no_value_of_a_spec_or_a_secret_is_told_anywhere_whatever_becomes_of_it(
     }
     let statuses: Vec<_> = odds.list(&ListParams::default()).await.unwrap().items;
     let statuses = statuses.iter().map(|notebook| notebook.data["status"].to_string()).collect::<String>();
-    for (place, told) in [("log", log), ("Events", format!("{events:?}")), ("status", statuses), ("metrics", metrics)] {
-        assert!(!told.is_empty() && !told.contains(CANARY), "the {place} told: {told}");
+    for (place, reported) in
+        [("log", log), ("Events", format!("{events:?}")), ("status", statuses), ("metrics", metrics)]
+    {
+        assert!(!reported.is_empty() && !reported.contains(CANARY), "the {place} contains it: {reported}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a process tells those who ask it: probes, metrics, its log, and why it does not start.
+//! What a process reports about itself: probes, metrics, its log, and why it does not start.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use opcore_testing::proxy::{Fate, Proxy};
 
 const LEASE: Duration = Duration::from_secs(15);
 
-/// Where it listens.
+/// The address on which it listens.
 async fn address(process: &Process) -> SocketAddr {
     let listens = |log: &str| log.split("listen=").nth(1)?.split_whitespace().next()?.parse().ok();
     process.says("where it listens", listens).await
 }
 
-/// The code and the body of an answer.
+/// The status code and the body of a response.
 async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut connection = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -31,7 +31,7 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// Asks until it answers so.
+/// Sends requests until the response is as expected.
 async fn until(address: SocketAddr, path: &str, code: u16, part: &str) {
     let answers = async {
         loop {
@@ -100,8 +100,8 @@ async fn a_log_for_machines_is_one_json_object_a_line() {
     let flags = ["--listen", "127.0.0.1:0", "--log-format", "json"];
     let process = Process::with(&kubeconfig().await, &stage.namespace, "first", &flags);
     stage.write("diary", &[("Not A Name", "x")]).await;
-    let told = |log: &str| log.contains("InvalidPage").then_some(());
-    process.says("what is wrong with the notebook", told).await;
+    let reported = |log: &str| log.contains("InvalidPage").then_some(());
+    process.says("what is wrong with the notebook", reported).await;
     for line in process.said().lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string(), "{line}");

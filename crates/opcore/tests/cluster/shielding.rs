@@ -1,4 +1,4 @@
-//! The client's shield against an election on a real API server: writes end with the lease, and only with it.
+//! The client's shield and leader election on a real API server: writes end with the lease, and only with it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use opcore::metrics::Metrics;
 use crate::stage::{PATIENCE, Stage};
 use opcore_testing::proxy::{Fate, Passed, Proxy};
 
-/// Someone who leads, and ConfigMaps through a proxy that it may write while it does.
+/// A leader, and ConfigMaps through a proxy that it may write while it leads.
 async fn leader(stage: &Stage, proxy: &Proxy, lease: Duration, deadline: Duration) -> (Election, Api<ConfigMap>) {
     let mut election = Election::new(stage.client.clone(), &stage.namespace, "lease", Timing::lasting(lease));
     election.win().await;
@@ -29,7 +29,7 @@ fn map() -> ConfigMap {
     }
 }
 
-/// Waits until the lease has run out.
+/// Waits until the lease has expired.
 async fn run_out(election: &Election) {
     let leadership = election.leadership();
     let lost = async {
@@ -59,7 +59,7 @@ async fn a_write_may_take_longer_than_a_lease_lasts_while_it_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_write_under_way_when_the_lease_runs_out_is_given_up() {
+async fn a_write_in_progress_when_the_lease_runs_out_is_given_up() {
     let stage = Stage::new("shield").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let (election, maps) = leader(&stage, &proxy, Duration::from_secs(2), PATIENCE).await;
@@ -78,7 +78,7 @@ async fn a_write_after_the_lease_has_run_out_is_not_sent_and_a_read_is() {
     let error = Error::from(maps.create(&PostParams::default(), &map()).await.unwrap_err());
     assert_eq!(error.class(), Class::LeadershipLost, "{error}");
     assert!(maps.get_opt("front").await.unwrap().is_none());
-    // A command begins with a GET, and writes all the same.
+    // The request of a command is a GET, but it writes.
     let pods: Api<Pod> = Api::namespaced(maps.into_client(), &stage.namespace);
     let command = pods.exec("front", ["true"], &AttachParams::default()).await;
     let error = Error::from(command.err().expect("it is not run"));
@@ -93,5 +93,5 @@ async fn a_leaders_write_has_the_deadline_of_every_request() {
     let (_election, maps) = leader(&stage, &proxy, Duration::from_mins(10), Duration::from_millis(200)).await;
     proxy.rule(|passed| if passed.writes() { Fate::Hang } else { Fate::Pass });
     let error = Error::from(maps.create(&PostParams::default(), &map()).await.unwrap_err());
-    assert_eq!(error.to_string(), "the API server did not answer create configmaps within 200ms");
+    assert_eq!(error.to_string(), "the API server did not respond to create configmaps within 200ms");
 }

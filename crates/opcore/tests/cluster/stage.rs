@@ -60,7 +60,7 @@ impl Stage {
         pages
     }
 
-    /// Creates a notebook with a page, nested so deep that kube cannot read it.
+    /// Creates a notebook with a page that is nested so deep that kube cannot read it.
     pub async fn write_deep(&self, name: &str) {
         let notebook = json!({
             "apiVersion": "example.opcore.dev/v1alpha1", "kind": "Notebook",
@@ -70,7 +70,7 @@ impl Stage {
         self.send(self.request().create(&PostParams::default(), body).unwrap()).await;
     }
 
-    /// Makes a notebook so deep that kube cannot read it.
+    /// Nests a notebook so deep that kube cannot read it.
     pub async fn deepen(&self, name: &str) {
         let deeper = Patch::Merge(json!({"spec": {"attic": attic()}}));
         self.send(self.request().patch(name, &PatchParams::default(), &deeper).unwrap()).await;
@@ -82,7 +82,7 @@ impl Stage {
         self.notebooks().patch(name, &PatchParams::default(), &flat).await.unwrap();
     }
 
-    /// A request about notebooks whose answer kube need not read.
+    /// A request for notebooks whose response kube does not need to parse.
     pub fn request(&self) -> kube::core::Request {
         kube::core::Request::new(Notebook::url_path(&(), Some(&self.namespace)))
     }
@@ -115,18 +115,18 @@ impl Stage {
         self.run_at(self.config.clone())
     }
 
-    /// Runs it with this way to the API server.
+    /// Runs it with this configuration.
     pub fn run_at(&self, config: Config) -> Running {
         start(Notebooks, config, &self.namespace, Settings::default())
     }
 }
 
-/// Deeper than serde_json goes by itself. The API server goes to ten thousand levels.
+/// Deeper than the default limit of serde_json. The API server accepts ten thousand levels.
 fn attic() -> Value {
     (0..150).fold(json!("dust"), |inside, _| json!({ "box": inside }))
 }
 
-/// Installs the CRD, with a schema that lets unfitting objects in: the API server must not be the only one to check.
+/// Installs the CRD with a schema that accepts invalid objects: the operator must check them, too.
 pub async fn install(client: &Client) {
     let mut crd = serde_json::to_value(Notebook::crd()).unwrap();
     let loose = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -134,7 +134,7 @@ pub async fn install(client: &Client) {
     opcore_testing::wait::install(client, &serde_json::from_value(crd).unwrap()).await;
 }
 
-/// Runs an operator in a namespace, under the name of the notebooks' operator.
+/// Runs an operator in a namespace, under the name of the notebook operator.
 pub fn start(operator: impl Operator, config: Config, namespace: &str, settings: Settings) -> Running {
     Running::start(NAME, config, &[namespace], settings, |_| operator)
 }

@@ -1,4 +1,4 @@
-//! Taking things down on a real API server: in order, with deadlines, and never silently incomplete.
+//! Teardowns on a real API server: in order, with deadlines, and never incomplete without a report.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,7 +13,7 @@ use crate::notebook::{Notebook, Notebooks};
 use crate::stage::{PATIENCE, Stage, eventually, meddled, start_with};
 use opcore_testing::proxy::{Passed, Proxy};
 
-/// Puts someone else's finalizer on a page, so that it cannot go.
+/// Sets a finalizer of someone else on a page, so that it cannot be deleted.
 async fn hold(stage: &Stage, page: &str, held: bool) {
     let finalizers = if held { json!(["example.opcore.dev/someone-else"]) } else { json!(null) };
     let patch = json!({"metadata": {"finalizers": finalizers}});
@@ -46,7 +46,7 @@ async fn steps_go_in_order_and_the_object_last() {
     let uid = stage.ready("diary").await.uid().unwrap();
     let changes = watcher(stage.maps(), watcher::Config::default());
     let mut changes = std::pin::pin!(changes);
-    // The watch knows the pages before the first one goes.
+    // The watch knows the pages before the first one is deleted.
     while !matches!(changes.next().await.unwrap().unwrap(), watcher::Event::InitDone) {}
     let mut order = Vec::new();
     stage.delete("diary").await;
@@ -72,11 +72,11 @@ async fn wait_keeps_waiting_past_the_deadline_and_says_so() {
     let uid = notebook(&stage, "diary", "Wait").await;
     stage.delete("diary").await;
     let overdue = |notebook: &Notebook| step(notebook, "pages").is_some_and(|step| step.overdue);
-    let seen = eventually(&stage.notebooks(), "diary", "overdue", overdue).await;
-    let pages = step(&seen, "pages").unwrap();
+    let observed = eventually(&stage.notebooks(), "diary", "overdue", overdue).await;
+    let pages = step(&observed, "pages").unwrap();
     assert_eq!(pages.phase, StepPhase::Running);
     assert!(pages.message.unwrap().contains("diary-monday"));
-    assert_eq!(step(&seen, "cover").unwrap().phase, StepPhase::Waiting);
+    assert_eq!(step(&observed, "cover").unwrap().phase, StepPhase::Waiting);
     hold(&stage, "diary-monday", false).await;
     stage.gone("diary", &uid).await;
     running.stop().await;
@@ -92,11 +92,11 @@ async fn force_goes_on_after_the_deadline_and_records_what_was_left_behind() {
     stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&keep)).await.unwrap();
     stage.delete("diary").await;
     let released = |notebook: &Notebook| notebook.finalizers() == ["example.opcore.dev/keep"];
-    let seen = eventually(&stage.notebooks(), "diary", "released", released).await;
-    let pages = step(&seen, "pages").unwrap();
+    let observed = eventually(&stage.notebooks(), "diary", "released", released).await;
+    let pages = step(&observed, "pages").unwrap();
     assert_eq!(pages.phase, StepPhase::Leaked);
     assert!(pages.message.as_ref().unwrap().contains("diary-monday"), "{pages:?}");
-    assert!(step(&seen, "cover").unwrap().phase.is_over(), "{seen:#?}");
+    assert!(step(&observed, "cover").unwrap().phase.is_over(), "{observed:#?}");
     let release = json!({"metadata": {"finalizers": null}});
     stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&release)).await.unwrap();
     stage.gone("diary", &uid).await;
@@ -111,9 +111,9 @@ async fn manual_stops_at_the_deadline_and_goes_on_by_annotation() {
     let uid = notebook(&stage, "diary", "Manual").await;
     stage.delete("diary").await;
     let stopped = |notebook: &Notebook| reason(notebook).is_some_and(|(reason, _)| reason == "TeardownStopped");
-    let seen = eventually(&stage.notebooks(), "diary", "stopped", stopped).await;
-    let (_, message) = reason(&seen).unwrap();
-    assert!(message.contains(FORCE_ANNOTATION) && message.contains("pages"), "the cure is missing: {message}");
+    let observed = eventually(&stage.notebooks(), "diary", "stopped", stopped).await;
+    let (_, message) = reason(&observed).unwrap();
+    assert!(message.contains(FORCE_ANNOTATION) && message.contains("pages"), "the remedy is missing: {message}");
     assert!(stage.maps().get_opt("diary-cover").await.unwrap().is_some(), "it went on by itself");
     let force = json!({"metadata": {"annotations": {FORCE_ANNOTATION: "pages"}}});
     stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&force)).await.unwrap();
@@ -126,7 +126,7 @@ async fn manual_stops_at_the_deadline_and_goes_on_by_annotation() {
 }
 
 #[tokio::test]
-async fn what_someone_makes_anew_under_the_same_name_survives_the_teardown() {
+async fn what_someone_recreates_under_the_same_name_survives_the_teardown() {
     let stage = Stage::new("teardown").await;
     let running = stage.run();
     stage.write("diary", &[("monday", "rain")]).await;
@@ -135,12 +135,12 @@ async fn what_someone_makes_anew_under_the_same_name_survives_the_teardown() {
     hold(&stage, "diary-cover", true).await;
     stage.delete("diary").await;
     crate::stage::gone(&stage.maps(), "diary-monday", &page.uid().unwrap()).await;
-    let mut anew = page.clone();
-    anew.metadata = kube::api::ObjectMeta { name: page.metadata.name.clone(), ..Default::default() };
-    let anew = stage.maps().create(&PostParams::default(), &anew).await.unwrap();
+    let mut new = page.clone();
+    new.metadata = kube::api::ObjectMeta { name: page.metadata.name.clone(), ..Default::default() };
+    let new = stage.maps().create(&PostParams::default(), &new).await.unwrap();
     hold(&stage, "diary-cover", false).await;
     stage.gone("diary", &uid).await;
-    assert_eq!(stage.maps().get("diary-monday").await.unwrap().uid(), anew.uid());
+    assert_eq!(stage.maps().get("diary-monday").await.unwrap().uid(), new.uid());
     running.stop().await;
 }
 
@@ -152,7 +152,7 @@ async fn a_record_that_another_process_published_in_the_meantime_is_not_overwrit
     running.stop().await;
     stage.delete("diary").await;
     let notebooks = stage.notebooks();
-    // Right before the first status is published: the decision is made, and made on what is no longer so.
+    // Right before the first status is published: the decision was made on a state that is outdated by then.
     let publishes = |request: &http::Request<kube::client::Body>| request.uri().path().ends_with("/status");
     let client = meddled(&stage.client, publishes, async move {
         let theirs = json!({"status": {"teardown": {"startedAt": "2020-02-02T02:02:02Z", "steps": []}}});
@@ -160,8 +160,8 @@ async fn a_record_that_another_process_published_in_the_meantime_is_not_overwrit
     });
     let running = start_with(Notebooks, client, &stage.namespace);
     let begun = |notebook: &Notebook| step(notebook, "pages").is_some_and(|step| step.phase == StepPhase::Running);
-    let seen = eventually(&stage.notebooks(), "diary", "begun", begun).await;
-    let record = seen.status.unwrap().teardown.unwrap();
+    let observed = eventually(&stage.notebooks(), "diary", "begun", begun).await;
+    let record = observed.status.unwrap().teardown.unwrap();
     assert_eq!(record.started_at.to_string(), "2020-02-02T02:02:02Z");
     hold(&stage, "diary-monday", false).await;
     stage.gone("diary", &uid).await;
@@ -177,7 +177,7 @@ async fn nothing_is_written_about_an_object_after_it_was_released() {
     let uid = stage.ready("diary").await.uid().unwrap();
     stage.delete("diary").await;
     stage.gone("diary", &uid).await;
-    // What is under way is done before it stops.
+    // The reconcile in progress ends before the operator stops.
     running.stop().await;
     let of_diary = |write: &Passed| write.path.contains("/notebooks/diary");
     let last = proxy.writes().into_iter().rfind(of_diary).unwrap();

@@ -1,4 +1,4 @@
-//! A fixture, what differs, and what follows.
+//! A fixture, a difference, and its consequence.
 
 use std::path::Path;
 
@@ -17,12 +17,12 @@ pub(crate) struct Subject {
     now: Timestamp,
 }
 
-/// The fixture of this name: an object that is ready.
+/// The fixture with this name: an object that is ready.
 pub(crate) fn object(name: &str) -> Subject {
     fixture("objects", name)
 }
 
-/// The fixture of this name: an object as Kubernetes describes it while something about it is broken.
+/// The fixture with this name: an object as Kubernetes describes it while something about it is broken.
 pub(crate) fn broken(name: &str) -> Subject {
     fixture("broken", name)
 }

@@ -1,4 +1,4 @@
-//! An object written a moment ago is not ready, nor failed, by the status it had before.
+//! After a write, an object is neither ready nor failed because of its status from before the write.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const APPLIED: &str = "2026-08-01T12:00:00.5Z";
 const SOON: &str = "2026-08-01T12:00:02Z";
 const SETTLED: &str = "2026-08-01T12:00:10.5Z";
 
-/// The fixture as our write returned it, and the fence this made.
+/// The fixture as the API server returned it for our write, and the fence of that write.
 fn written(name: &str) -> (Subject, Fence) {
     let before = object(name);
     let after = before.clone().but(
@@ -42,13 +42,13 @@ fn without_observed_generation_an_old_ready_does_not_count_until_the_settle_wind
 }
 
 #[test]
-fn an_old_failure_does_not_count_either_as_the_write_may_have_cured_it() {
+fn an_old_failure_does_not_count_either_as_the_write_may_have_fixed_it() {
     let broken = object("cluster").but("status: {phase: Cluster is unrecoverable and needs manual intervention}");
-    let cured = broken.clone().but("metadata: {resourceVersion: '1001', generation: 3}");
-    let fence = fence(Some(&broken.object), &cured.object).expect("a change");
-    let cured = fenced(cured, &fence);
-    cured.clone().now(SOON).is_in_progress("StatusNotRenewed");
-    cured.now(SETTLED).has_failed("Unrecoverable");
+    let corrected = broken.clone().but("metadata: {resourceVersion: '1001', generation: 3}");
+    let fence = fence(Some(&broken.object), &corrected.object).expect("a change");
+    let corrected = fenced(corrected, &fence);
+    corrected.clone().now(SOON).is_in_progress("StatusNotRenewed");
+    corrected.now(SETTLED).has_failed("Unrecoverable");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_status_mark_later_than_our_write_counts_where_nothing_else_is_known() {
         ))
     };
     fenced(renewed("2026-08-01T12:00:01Z"), &fence).is_ready("ClusterIsReady");
-    // The same second as our write: it may have been before it.
+    // The same second as our write: the status may be older.
     fenced(renewed("2026-08-01T12:00:00Z"), &fence).is_in_progress("StatusNotRenewed");
 }
 
@@ -112,7 +112,7 @@ fn a_view_from_before_our_write_counts_for_nothing() {
 }
 
 #[test]
-fn a_view_from_before_our_write_is_told_by_generation_where_versions_do_not_compare() {
+fn a_view_from_before_our_write_is_detected_by_generation_where_versions_do_not_compare() {
     let before = object("cluster").but("metadata: {resourceVersion: abc}");
     let after = before.clone().but("metadata: {resourceVersion: abd, generation: 3}");
     let fence = fence(Some(&before.object), &after.object).expect("a change");
@@ -138,8 +138,8 @@ fn a_created_object_is_ready_with_its_first_status() {
     let created = object("cluster").but("status: null\nmetadata: {managedFields: null}");
     let fence = fence(None, &created.object).expect("a new object");
     fenced(created, &fence).now(SOON).is_in_progress("NotHealthy");
-    let seen = object("cluster").but("metadata: {resourceVersion: '1002'}");
-    fenced(seen, &fence).now(SOON).is_ready("ClusterIsReady");
+    let observed = object("cluster").but("metadata: {resourceVersion: '1002'}");
+    fenced(observed, &fence).now(SOON).is_ready("ClusterIsReady");
 }
 
 #[test]

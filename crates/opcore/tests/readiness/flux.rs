@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::common::{Subject, object, subject, yaml};
 
-/// A Kustomization in the middle of the run that each interval brings.
+/// A Kustomization during the reconciliation that happens at each interval.
 fn in_its_interval() -> Subject {
     object("kustomization")
         .full_condition(json!({"type": "Ready", "status": "Unknown", "observedGeneration": 3, "reason": "Progressing", "message": "Reconciliation in progress"}))

@@ -1,4 +1,4 @@
-//! The rules that go for every kind, and their order.
+//! The rules that apply to every kind, and their order.
 
 use serde_json::json;
 

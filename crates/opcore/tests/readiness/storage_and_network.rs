@@ -23,7 +23,7 @@ fn a_claim_that_waits_for_its_first_consumer_is_ready_if_the_caller_accepts_it()
 
     let accepted = waiting.options(|options| options.claim_waits_for_consumer = true);
     accepted.is_ready("WaitsForFirstConsumer");
-    // As soon as a pod uses it, it has to bind like any other.
+    // Once a pod uses it, it has to bind like any other claim.
     accepted.but("metadata: {annotations: {volume.kubernetes.io/selected-node: worker-1}}").is_in_progress("NotBound");
 }
 

@@ -1,4 +1,4 @@
-//! Whatever an object holds, there is a verdict, and a malformed field counts as missing.
+//! There is a verdict for every object, and a malformed field counts as missing.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn huge_numbers_neither_overflow_nor_count() {
         .is_in_progress("TooManyReplicas");
 }
 
-/// Words that rules look for, so that random objects reach them.
+/// Words that the rules check for, so that random objects reach the rules.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec![
@@ -232,14 +232,14 @@ proptest! {
         with in any_json(),
     ) {
         let applied = object(name).but("metadata: {resourceVersion: '1001'}").object;
-        let mut seen = applied.clone();
-        spoil(&mut seen, turns.iter(), with);
+        let mut observed = applied.clone();
+        spoil(&mut observed, turns.iter(), with);
         let options = options(Some(&applied));
-        let verdict = readiness::with(&seen, &options, at(NOW));
+        let verdict = readiness::with(&observed, &options, at(NOW));
         if let Some(moment) = verdict.recheck_at {
             prop_assert_eq!(verdict.state, ReadinessState::InProgress);
             prop_assert!(moment > at(NOW));
-            prop_assert_ne!(readiness::with(&seen, &options, moment), verdict);
+            prop_assert_ne!(readiness::with(&observed, &options, moment), verdict);
         }
     }
 }

@@ -32,19 +32,19 @@ fn a_deployment_whose_new_pods_do_not_come_up_says_so_and_not_that_old_ones_are_
     let verdict = broken("deployment-of-one").is_in_progress("NewReplicasNotAvailable");
     assert_eq!(
         verdict.message,
-        "Deployment shop/web keeps 1 of its 2 replicas from before its last change, since 1 is not available; \
-         look at its newest pods: ReplicaSet \"web-7cf5645bc9\" is progressing."
+        "Deployment shop/web still has 1 of its 2 replicas from before its last change, because 1 is not available; \
+         check its newest pods: ReplicaSet \"web-7cf5645bc9\" is progressing."
     );
     let verdict = broken("deployment-of-three").is_in_progress("NewReplicasNotAvailable");
-    assert!(verdict.message.contains("keeps 3 of its 4 replicas"), "{verdict:?}");
-    // It serves with too few, which matters more.
+    assert!(verdict.message.contains("still has 3 of its 4 replicas"), "{verdict:?}");
+    // It has too few available replicas, which matters more.
     broken("deployment-of-three").but("status: {availableReplicas: 2}").is_in_progress("TooFewUpdated");
-    // They have come up: what is left is about to go.
+    // The new pods are available: the old ones are about to be removed.
     let verdict = broken("deployment-of-one")
         .but("status: {availableReplicas: 2, readyReplicas: 2, unavailableReplicas: null}")
         .is_in_progress("TooManyReplicas");
-    assert!(verdict.message.ends_with("the others are about to go."), "{verdict:?}");
-    // They may not even be created.
+    assert!(verdict.message.ends_with("the others are being removed."), "{verdict:?}");
+    // The pods may not even be created.
     broken("deployment-of-one").condition("ReplicaFailure", "True", "FailedCreate").is_in_progress("FailedCreate");
 }
 
@@ -111,7 +111,7 @@ fn a_deployment_paused_before_its_update_waits_for_someone_to_resume_it() {
 }
 
 #[test]
-fn a_deployment_of_no_replicas_is_ready_once_its_controller_has_seen_it() {
+fn a_deployment_of_no_replicas_is_ready_once_its_controller_has_observed_it() {
     let none = object("deployment")
         .but("spec: {replicas: 0}\nstatus: {replicas: 0, updatedReplicas: 0, readyReplicas: 0, availableReplicas: 0}");
     none.is_ready("Available");
@@ -175,7 +175,7 @@ fn a_stateful_set_updated_on_delete_is_ready_with_old_pods_but_not_without_ready
 }
 
 #[test]
-fn a_stateful_set_of_no_replicas_is_not_ready_before_its_controller_has_seen_it() {
+fn a_stateful_set_of_no_replicas_is_not_ready_before_its_controller_has_observed_it() {
     object("statefulset").but("spec: {replicas: 0}\nstatus: null").is_in_progress("GenerationNotObserved");
 }
 

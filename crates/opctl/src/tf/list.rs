@@ -11,10 +11,11 @@ use serde::Serialize;
 use terraform_runner_operator::api::v1alpha1::{TerraformWorkspace, WorkspacePhase};
 
 use super::Namespace;
-use super::workspaces::{CHART, Workspaces, ago, phase_words, resources, since};
+use super::workspaces::{CHART, Workspaces, phase_words, resources};
 use crate::cluster::Cluster;
 use crate::objects::Objects;
 use crate::output::{self, Format, Output, Paint};
+use crate::phrases::{ago, since};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
@@ -47,7 +48,7 @@ pub(super) async fn list(cluster: Cluster, flags: &Flags) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a list tells of a workspace.
+/// A workspace in the list, as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {

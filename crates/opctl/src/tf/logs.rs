@@ -1,4 +1,4 @@
-//! `opctl tf logs`: what Terraform says in the pod of a run.
+//! `opctl tf logs`: the log of Terraform in the pod of a run.
 
 use std::io::stderr;
 use std::pin::pin;
@@ -25,7 +25,7 @@ use crate::output::{self, Paint, age};
 const CONTAINER: &str = "terraform";
 /// On every pod of a Job: the Job.
 const JOB_LABEL: &str = "batch.kubernetes.io/job-name";
-/// How often, and with which pause, a log that broke off is opened again.
+/// How often, and after which pause, a log that was interrupted is opened again.
 const ATTEMPTS: usize = 30;
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -50,7 +50,7 @@ pub(super) async fn logs(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
     };
     let job = &run.job;
     match pod_of(workspaces, job).await? {
-        Some(pod) if has_started(&pod) => pour(workspaces, &pod, false).await?,
+        Some(pod) if has_started(&pod) => print_log(workspaces, &pod, false).await?,
         Some(pod) => bail!("Pod {} of Job {job} has not started yet: wait for it with -f.", pod.name_any()),
         None if !run.is_over() => bail!("Job {job} has no pod yet: wait for it with -f."),
         None => bail!("{}", gone(run, name)),
@@ -60,18 +60,19 @@ pub(super) async fn logs(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
 
 async fn follow(workspaces: &Workspaces, mut workspace: TerraformWorkspace) -> anyhow::Result<ExitCode> {
     let name = workspace.name_any();
-    let mut told = None;
+    let mut shown = None;
     loop {
-        if next_run(&workspace, told).is_none() {
+        if next_run(&workspace, shown).is_none() {
             note(&format!("Waiting for a run of TerraformWorkspace {name}: {}", message(&workspace)));
         }
-        let Some(found) = workspaces.objects.wait(&name, |workspace| next_run(workspace, told).is_some()).await? else {
+        let Some(found) = workspaces.objects.wait(&name, |workspace| next_run(workspace, shown).is_some()).await?
+        else {
             bail!("TerraformWorkspace {name} was deleted before a run began.");
         };
-        let Some(run) = next_run(&found, told).cloned() else { continue };
+        let Some(run) = next_run(&found, shown).cloned() else { continue };
         note(&format!("Run {} ({}), Job {}", run.number, run.action.word(), run.job));
         match started(workspaces, &name, &run).await? {
-            Some(pod) => pour(workspaces, &pod, true).await?,
+            Some(pod) => print_log(workspaces, &pod, true).await?,
             None => note(&gone(&run, &name)),
         }
         let Some(after) = workspaces.objects.wait(&name, |workspace| is_past(workspace, &run)).await? else {
@@ -80,9 +81,9 @@ async fn follow(workspaces: &Workspaces, mut workspace: TerraformWorkspace) -> a
             note(&format!("TerraformWorkspace {name} is gone."));
             return Ok(code);
         };
-        let good = tell_end(&after, &run);
+        let good = print_end(&after, &run);
         if last_run(&after).is_some_and(|last| last.number > run.number) {
-            (told, workspace) = (Some(run.number), after);
+            (shown, workspace) = (Some(run.number), after);
             continue;
         }
         return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
@@ -93,11 +94,11 @@ fn last_run(workspace: &TerraformWorkspace) -> Option<&Run> {
     workspace.status.as_ref()?.run.as_ref()
 }
 
-/// The run to show next. One that is over is shown only where no other is expected: the operator has seen the spec.
-fn next_run(workspace: &TerraformWorkspace, told: Option<i64>) -> Option<&Run> {
+/// The run to show next. One that is over is shown only where no other is expected: the operator has reconciled the spec.
+fn next_run(workspace: &TerraformWorkspace, shown: Option<i64>) -> Option<&Run> {
     let run = last_run(workspace)?;
-    match told {
-        Some(told) => (run.number > told).then_some(run),
+    match shown {
+        Some(shown) => (run.number > shown).then_some(run),
         None => (!run.is_over() || current(workspace).is_some()).then_some(run),
     }
 }
@@ -107,8 +108,8 @@ fn is_past(workspace: &TerraformWorkspace, run: &Run) -> bool {
     last_run(workspace).is_some_and(|last| last.number > run.number || (last.number == run.number && last.is_over()))
 }
 
-/// Says how a run ended. Answers whether that is what it was for.
-fn tell_end(workspace: &TerraformWorkspace, run: &Run) -> bool {
+/// Prints how a run ended. Returns whether it succeeded.
+fn print_end(workspace: &TerraformWorkspace, run: &Run) -> bool {
     let history = workspace.status.iter().flat_map(|status| &status.history);
     let Some(record) = history.into_iter().find(|record| record.number == run.number) else { return false };
     let (paint, took) = (Paint::detect(&stderr()), age(record.duration.as_duration()));
@@ -119,10 +120,10 @@ fn tell_end(workspace: &TerraformWorkspace, run: &Run) -> bool {
 }
 
 fn gone(run: &Run, name: &str) -> String {
-    format!("The pod of Job {} is gone, and its log with it: opctl tf show {name} tells what came of it.", run.job)
+    format!("The pod of Job {} is gone, and its log with it: opctl tf show {name} shows how the run ended.", run.job)
 }
 
-/// Something about the log, beside it.
+/// Prints a note about the log to the standard error.
 fn note(words: &str) {
     eprintln!("{} {words}", Paint::detect(&stderr()).faint("opctl:"));
 }
@@ -137,7 +138,7 @@ async fn pod_of(workspaces: &Workspaces, job: &str) -> anyhow::Result<Option<Pod
 /// Waits, by watch, until the pod of a run has started; none when the run is over and there is no such pod.
 async fn started(workspaces: &Workspaces, name: &str, run: &Run) -> anyhow::Result<Option<Pod>> {
     let labels = format!("{JOB_LABEL}={}", run.job);
-    let config = watcher::Config::default().labels(&labels).timeout(cluster::WATCH_LIVES);
+    let config = watcher::Config::default().labels(&labels).timeout(cluster::WATCH_TIMEOUT_SECONDS);
     let mut events = pin!(watcher::watcher(workspaces.pods(), config).default_backoff());
     let starts = async {
         while let Some(event) = events.next().await {
@@ -167,14 +168,14 @@ fn has_started(pod: &Pod) -> bool {
 }
 
 /// Prints the log of a pod. Following it goes on where the connection broke.
-async fn pour(workspaces: &Workspaces, pod: &Pod, follow: bool) -> anyhow::Result<()> {
+async fn print_log(workspaces: &Workspaces, pod: &Pod, follow: bool) -> anyhow::Result<()> {
     let (pods, name) = (workspaces.pods(), pod.name_any());
     let (mut last, mut attempts) = (None, 0);
     loop {
         let params = LogParams {
             container: Some(CONTAINER.to_owned()),
             follow,
-            // They tell where to go on.
+            // They say where to continue.
             timestamps: true,
             since_time: last,
             ..LogParams::default()
@@ -184,7 +185,7 @@ async fn pour(workspaces: &Workspaces, pod: &Pod, follow: bool) -> anyhow::Resul
                 let before = last;
                 match copy(stream, &mut last).await? {
                     None => return Ok(()),
-                    Some(why) if !follow => bail!("The log of pod {name} broke off ({why}): try again."),
+                    Some(why) if !follow => bail!("The log of pod {name} was interrupted ({why}): try again."),
                     Some(_) if last > before => attempts = 0,
                     Some(_) => {}
                 }
@@ -200,7 +201,7 @@ async fn pour(workspaces: &Workspaces, pod: &Pod, follow: bool) -> anyhow::Resul
     }
 }
 
-/// Prints lines that are newer than `last`, without the times before them. Answers why it broke off, if it did.
+/// Prints lines that are newer than `last`, without the times before them. Returns the error that ended it, if any.
 async fn copy(
     stream: impl futures::AsyncBufRead,
     last: &mut Option<Timestamp>,

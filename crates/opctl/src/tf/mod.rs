@@ -3,7 +3,7 @@
 //! | To learn about | read |
 //! |---|---|
 //! | how a workspace is found, and what is kept for it read | [`workspaces`] |
-//! | where a plan stands, and how it is shown | [`plan`] |
+//! | the state of a plan, and how it is shown | [`plan`] |
 //! | the commands | [`list`], [`show`], [`plan`], [`verbs`], [`unlock`], [`outputs`], [`logs`], [`state`] |
 
 mod list;
@@ -29,29 +29,29 @@ use workspaces::Workspaces;
 pub(crate) enum Command {
     /// List workspaces
     List(list::Flags),
-    /// Show a workspace: where it stands, its plan, drift, outputs, diagnostics and runs
+    /// Show a workspace: its phase, plan, drift, outputs, diagnostics and runs
     Show(show::Flags),
     /// Plans that are kept for a person
     #[command(subcommand)]
     Plan(PlanCommand),
-    /// Approve the plan that waits: it is applied as it was shown
+    /// Approve the plan that waits: exactly what was shown is applied
     Approve(verbs::Decide),
-    /// Throw the plan away that waits
+    /// Discard the plan that waits for approval
     Discard(verbs::Decide),
     /// Ask for a new plan, whatever was decided about the last one
     Replan(verbs::Flags),
     /// Ask for a plan with the newest versions of providers that the module allows
     Upgrade(verbs::Flags),
-    /// Take the lock of the state away from whoever holds it
+    /// Release the lock of the state, whoever holds it
     Unlock(unlock::Flags),
-    /// Print outputs; sensitive ones only where they are asked for
+    /// Print outputs; sensitive ones only on request
     Outputs(outputs::Flags),
-    /// Print what Terraform says in the run under way, or said in the last one
+    /// Print the log of Terraform in the current run, or in the last one
     Logs(logs::Flags),
     /// The state
     #[command(subcommand)]
     State(StateCommand),
-    /// Start no further run
+    /// Start no more runs
     Suspend(verbs::Flags),
     /// Start runs again
     Resume(verbs::Flags),
@@ -59,7 +59,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PlanCommand {
-    /// Show the plan that is kept: what would be made, changed and destroyed, without what is confidential
+    /// Show the plan that is kept: what would be created, changed and destroyed, without confidential values
     Show(plan::Flags),
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn outputs(workspaces: &Workspaces, flags: &Flags) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a program learns of an output.
+/// An output, as JSON.
 #[derive(Serialize)]
 pub(super) struct Shown<'a> {
     sensitive: bool,

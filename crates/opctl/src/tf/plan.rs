@@ -1,4 +1,4 @@
-//! `opctl tf plan show`, and where a plan stands.
+//! `opctl tf plan show`, and the state of a plan.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -15,8 +15,9 @@ use terraform_runner_operator::store::plan::{self, KeptPlan};
 use terraform_runner_operator::store::state;
 
 use super::Which;
-use super::workspaces::{View, Workspaces, ago, current, message, printable, under_way};
+use super::workspaces::{View, Workspaces, current, message, under_way};
 use crate::output::{self, Format, Output, Paint};
+use crate::phrases::{ago, printable};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
@@ -34,11 +35,11 @@ pub(super) async fn show(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
     let text = workspaces.kept(plan::text(&store), &remedy).await?;
     let (Some(kept), Some(text)) = (kept, text) else { bail!("{}", nothing_kept(&workspace)) };
     let serial = workspaces.kept(state::summary(&store), "restore it").await?.map(|state| state.serial);
-    let standing = standing(&workspace, &kept.report.id, &kept.inputs, kept.report.serial, serial);
+    let state = state_of(&workspace, &kept.report.id, &kept.inputs, kept.report.serial, serial);
     match flags.output.output {
-        Format::Json => output::print_json(&Shown::of(&workspace, &kept, &standing, &text))?,
+        Format::Json => output::print_json(&Shown::of(&workspace, &kept, &state, &text))?,
         Format::Text => {
-            let mut lines = head(&workspace, &kept, &standing, &view);
+            let mut lines = head(&workspace, &kept, &state, &view);
             lines.push(String::new());
             lines.extend(coloured(&printable(&text), view.paint));
             output::print_lines(&lines)?;
@@ -66,7 +67,7 @@ pub(super) fn nothing_kept(workspace: &TerraformWorkspace) -> String {
     )
 }
 
-/// Where a plan stands.
+/// The state of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PlanState {
     /// It waits for a person.
@@ -79,7 +80,7 @@ pub(super) enum PlanState {
     Applied,
     /// A run that was to apply it ended like this; a plan is used once.
     Spent(Outcome),
-    /// A person threw it away.
+    /// A person discarded it.
     Discarded,
     /// It does not count any more, for this reason.
     Void(String),
@@ -124,7 +125,7 @@ impl PlanState {
 }
 
 /// Where a plan stands that was made from these inputs and this state. `serial` is the one of the state now, if that is known.
-pub(super) fn standing(
+pub(super) fn state_of(
     workspace: &TerraformWorkspace,
     id: &str,
     inputs: &str,
@@ -133,7 +134,7 @@ pub(super) fn standing(
 ) -> PlanState {
     let void = |why: String| PlanState::Void(why);
     let Some(status) = &workspace.status else {
-        return void("the operator has not looked at the workspace".to_owned());
+        return void("the operator has not reconciled the workspace".to_owned());
     };
     let run = status.run.as_ref();
     if let Some(run) = run.filter(|run| run.plan.as_deref() == Some(id)) {
@@ -160,7 +161,7 @@ pub(super) fn standing(
         return void("the workspace is being deleted".to_owned());
     }
     if current(workspace).is_none() {
-        return void("the spec has changed, and the operator has not looked at the change yet".to_owned());
+        return void("the spec has changed, and the operator has not reconciled the change yet".to_owned());
     }
     // A comparison with reality leaves a plan alone.
     match under_way(workspace).filter(|run| run.action != Action::Check) {
@@ -175,21 +176,21 @@ pub(super) fn standing(
     if approved { PlanState::Approved } else { PlanState::Waits }
 }
 
-/// The same, of the plan that the status tells of.
-pub(super) fn standing_of(workspace: &TerraformWorkspace, plan: &PlanStatus) -> PlanState {
+/// The same, for the plan in the status.
+pub(super) fn plan_state(workspace: &TerraformWorkspace, plan: &PlanStatus) -> PlanState {
     let state = workspace.status.as_ref().and_then(|status| status.state.as_ref());
-    standing(workspace, &plan.id, &plan.inputs, plan.serial, state.map(|state| state.serial))
+    state_of(workspace, &plan.id, &plan.inputs, plan.serial, state.map(|state| state.serial))
 }
 
-pub(super) fn head(workspace: &TerraformWorkspace, kept: &KeptPlan, standing: &PlanState, view: &View) -> Vec<String> {
+pub(super) fn head(workspace: &TerraformWorkspace, kept: &KeptPlan, state: &PlanState, view: &View) -> Vec<String> {
     let (name, report, paint) = (workspace.name_any(), &kept.report, view.paint);
     let counts =
         counts([report.add, report.change, report.destroy], [report.import, report.moved, report.forget], paint);
     let mut lines = vec![
-        format!("Plan {} of TerraformWorkspace {name}   {}", paint.strong(&report.id), standing.words(paint)),
+        format!("Plan {} of TerraformWorkspace {name}   {}", paint.strong(&report.id), state.words(paint)),
         format!("{counts}, made {} by Job {} from state serial {}", ago(kept.time, view.now), kept.run, report.serial),
     ];
-    match standing {
+    match state {
         PlanState::Waits => {
             let what = format!("{name} --plan {}{}", report.id, view.hint);
             lines.push(format!("Approve it: opctl tf approve {what}"));
@@ -231,13 +232,14 @@ pub(super) fn coloured(text: &str, paint: Paint) -> Vec<String> {
     text.trim_start_matches('\n').trim_end().lines().map(line).collect()
 }
 
-/// What a program learns of a plan.
+/// A plan, as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {
     workspace: String,
     id: &'a str,
-    standing: &'static str,
+    #[serde(rename = "standing")]
+    state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
     add: i64,
@@ -255,13 +257,13 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn of(workspace: &TerraformWorkspace, kept: &'a KeptPlan, standing: &'a PlanState, text: &'a str) -> Self {
-        let why = if let PlanState::Void(why) = standing { Some(why.as_str()) } else { None };
+    fn of(workspace: &TerraformWorkspace, kept: &'a KeptPlan, state: &'a PlanState, text: &'a str) -> Self {
+        let why = if let PlanState::Void(why) = state { Some(why.as_str()) } else { None };
         let report = &kept.report;
         Self {
             workspace: workspace.name_any(),
             id: &report.id,
-            standing: standing.word(),
+            state: state.word(),
             why,
             add: report.add,
             change: report.change,

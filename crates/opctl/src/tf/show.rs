@@ -10,11 +10,10 @@ use terraform_runner_operator::api::v1alpha1::{
 };
 
 use super::Which;
-use super::plan::{PlanState, counts, standing_of};
-use super::workspaces::{
-    View, Workspaces, ago, count, current, message, phase_words, printable, resources, since, size,
-};
+use super::plan::{PlanState, counts, plan_state};
+use super::workspaces::{View, Workspaces, current, message, phase_words, resources};
 use crate::output::{self, Format, Output, Paint, age, table};
+use crate::phrases::{ago, count, printable, since, size};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
@@ -33,7 +32,7 @@ pub(super) async fn show(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything that is known of a workspace.
+/// A workspace with its status, as JSON.
 #[derive(Serialize)]
 struct Whole<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +55,7 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// All that there is to say of a workspace.
+/// A workspace, as people read it.
 pub(super) fn page(workspace: &TerraformWorkspace, view: &View) -> Vec<String> {
     let (name, paint) = (paint_name(workspace, view), view.paint);
     let Some(status) = &workspace.status else {
@@ -64,7 +63,7 @@ pub(super) fn page(workspace: &TerraformWorkspace, view: &View) -> Vec<String> {
     };
     let mut lines = vec![format!("{name}   {}", phase_words(status.phase, paint)), message(workspace)];
     if current(workspace).is_none() {
-        lines.push(paint.odd("The spec has changed, and the operator has not looked at the change yet."));
+        lines.push(paint.odd("The spec has changed, and the operator has not reconciled the change yet."));
     }
     lines.push(String::new());
     for Fact { title, words, below } in facts(workspace, status, view) {
@@ -144,7 +143,7 @@ fn facts(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, view
     }
     if let Some(lock) = &status.lock {
         let long = lock.since.map(|at| format!(" for {}", since(at, now))).unwrap_or_default();
-        let remedy = format!("take it away: opctl tf unlock {}{}", workspace.name_any(), view.hint);
+        let remedy = format!("release it: opctl tf unlock {}{}", workspace.name_any(), view.hint);
         let words = format!("{} has held the lock of the state{long}", paint.odd(printable(&lock.holder)));
         all.push(Fact { title: "Lock", words, below: vec![remedy] });
     }
@@ -159,11 +158,11 @@ fn facts(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, view
 fn plan_fact(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus, view: &View) -> Option<Fact> {
     let plan = status.plan.as_ref()?;
     let (name, paint, hint) = (workspace.name_any(), view.paint, &view.hint);
-    let standing = standing_of(workspace, plan);
+    let state = plan_state(workspace, plan);
     let made = plan.made_at.map(|at| format!(", made {}", ago(at, view.now))).unwrap_or_default();
     let counts = counts([plan.add, plan.change, plan.destroy], [plan.import, plan.moved, plan.forget], paint);
-    let words = format!("{}, {counts}{made}: {}", plan.id, standing.words(paint));
-    let below = match standing {
+    let words = format!("{}, {counts}{made}: {}", plan.id, state.words(paint));
+    let below = match state {
         PlanState::Waits => vec![
             format!("read it      opctl tf plan show {name}{hint}"),
             format!("approve it   opctl tf approve {name} --plan {}{hint}", plan.id),

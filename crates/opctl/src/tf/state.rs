@@ -12,8 +12,9 @@ use terraform_runner_operator::store::places::Version;
 use terraform_runner_operator::store::state;
 
 use super::Which;
-use super::workspaces::{View, Workspaces, ago, message, printable, size};
+use super::workspaces::{View, Workspaces, message};
 use crate::output::{self, Format, Output, table};
+use crate::phrases::{ago, printable, size};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
@@ -36,13 +37,13 @@ pub(super) async fn list(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
         );
     }
     let store = workspaces.store(&workspace);
-    let seen = workspaces.kept(state::see(&store), "restore it").await?;
-    let Some(newest) = seen.index.current() else {
+    let state = workspaces.kept(state::read_index(&store), "restore it").await?;
+    let Some(newest) = state.index.current() else {
         bail!("TerraformWorkspace {name} has no state yet: {}", message(&workspace));
     };
     let json = flags.output.output == Format::Json;
     if !flags.resources {
-        let versions = &seen.index.versions;
+        let versions = &state.index.versions;
         if json {
             output::print_json(&versions.iter().map(Entry::of).collect::<Vec<_>>())?;
         } else {
@@ -64,7 +65,7 @@ pub(super) async fn list(workspaces: &Workspaces, flags: &Flags) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a list tells of a version.
+/// A version in the list, as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry<'a> {
@@ -107,7 +108,9 @@ pub(super) fn rows(versions: &[Version], view: &View) -> Vec<String> {
 fn addresses(workspace: &TerraformWorkspace, bytes: &[u8]) -> anyhow::Result<Vec<String>> {
     let all = state::addresses(bytes).map_err(|error| {
         let name = workspace.name_any();
-        anyhow!("The state of TerraformWorkspace {name} is no state ({error}): restore it from an older version.")
+        anyhow!(
+            "The state of TerraformWorkspace {name} is not a valid state ({error}): restore it from an older version."
+        )
     })?;
     Ok(all.iter().map(|address| printable(address)).collect())
 }

@@ -1,4 +1,4 @@
-//! What people see, from workspaces and statuses that they could have.
+//! The output for sample workspaces and statuses.
 
 use kube::ResourceExt;
 use serde_json::json;
@@ -10,7 +10,7 @@ use terraform_runner_operator::store::lock::Holder;
 use terraform_runner_operator::store::places::Version;
 use terraform_runner_operator::store::plan::KeptPlan;
 
-use super::plan::{PlanState, coloured, head, nothing_kept, standing, standing_of};
+use super::plan::{PlanState, coloured, head, nothing_kept, plan_state, state_of};
 use super::workspaces::View;
 use super::{list, outputs, show, state, unlock, verbs};
 use crate::output::Paint;
@@ -53,8 +53,8 @@ fn plan(workspace: &mut TerraformWorkspace) -> &mut PlanStatus {
 
 fn plan_shown(workspace: &TerraformWorkspace, serial: Option<i64>) -> String {
     let kept = kept();
-    let standing = standing(workspace, &kept.report.id, &kept.inputs, kept.report.serial, serial);
-    let mut lines = head(workspace, &kept, &standing, &view());
+    let state = state_of(workspace, &kept.report.id, &kept.inputs, kept.report.serial, serial);
+    let mut lines = head(workspace, &kept, &state, &view());
     lines.push(String::new());
     lines.extend(coloured(PLAN, Paint::PLAIN));
     lines.join("\n")
@@ -103,10 +103,10 @@ fn a_run_under_way_a_lock_and_a_changed_spec_are_told() {
     (run.finished_at, run.outcome, run.plan) = (None, None, Some("4f2a9c81d0e3".to_owned()));
     status.lock = serde_json::from_value(json!({ "holder": "b5e0c6f0", "since": "2026-01-01T12:00:00Z" })).ok();
     let text = show::page(&workspace, &View { hint: " -n infra".to_owned(), ..view() }).join("\n");
-    assert!(text.contains("The spec has changed, and the operator has not looked at the change yet."), "{text}");
+    assert!(text.contains("The spec has changed, and the operator has not reconciled the change yet."), "{text}");
     assert!(text.contains("5, apply of plan 4f2a9c81d0e3, under way for 2m, Job tf-network-1a2b3c4d-5"), "{text}");
     assert!(text.contains("b5e0c6f0 has held the lock of the state for 10m\n"), "{text}");
-    assert!(text.contains("take it away: opctl tf unlock network -n infra"), "{text}");
+    assert!(text.contains("release it: opctl tf unlock network -n infra"), "{text}");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn checks_of_the_module_that_failed_are_shown() {
 
 #[test]
 fn a_workspace_that_no_operator_has_seen_says_so() {
-    let words = "The operator has not looked at it yet: is terraform-runner-operator running?";
+    let words = "The operator has not reconciled it yet: is terraform-runner-operator running?";
     assert_eq!(page(&network(None)), format!("network   Unknown\n{words}"));
 }
 
@@ -175,7 +175,7 @@ fn a_plan_is_coloured_by_what_its_lines_do() {
 
 #[test]
 fn a_value_cannot_steer_the_terminal_of_who_reads_the_plan() {
-    let shown = super::workspaces::printable("+ a = \"\x1b[2K\x1b[1A\"\r\n\ttab");
+    let shown = crate::phrases::printable("+ a = \"\x1b[2K\x1b[1A\"\r\n\ttab");
     assert_eq!(shown, "+ a = \"\u{fffd}[2K\u{fffd}[1A\"\u{fffd}\n\ttab");
 }
 
@@ -185,7 +185,7 @@ fn a_plan_waits_until_something_makes_it_void() {
         let mut workspace = network(Some(AWAITING));
         change(&mut workspace);
         let plan = workspace.status.as_ref().unwrap().plan.clone().unwrap();
-        standing_of(&workspace, &plan).to_string()
+        plan_state(&workspace, &plan).to_string()
     };
     let run = |workspace: &mut TerraformWorkspace, action, inputs: &str, plan: Option<&str>| {
         let run = workspace.status.as_mut().unwrap().run.as_mut().unwrap();
@@ -200,7 +200,7 @@ fn a_plan_waits_until_something_makes_it_void() {
     assert_eq!(changed(|workspace| plan(workspace).discarded = true), "discarded");
     assert_eq!(
         changed(|workspace| workspace.metadata.generation = Some(2)),
-        "void: the spec has changed, and the operator has not looked at the change yet"
+        "void: the spec has changed, and the operator has not reconciled the change yet"
     );
     assert_eq!(changed(|workspace| plan(workspace).serial = 6), "void: it is stale, the state has serial 7 now");
     assert_eq!(
@@ -211,7 +211,7 @@ fn a_plan_waits_until_something_makes_it_void() {
 
     let mut workspace = network(Some(AWAITING));
     let of = |workspace: &TerraformWorkspace| {
-        standing_of(workspace, workspace.status.as_ref().unwrap().plan.as_ref().unwrap())
+        plan_state(workspace, workspace.status.as_ref().unwrap().plan.as_ref().unwrap())
     };
     run(&mut workspace, Action::Plan, "ccc", None);
     assert_eq!(of(&workspace).to_string(), "void: the inputs changed, Job tf-network-1a2b3c4d-3 plans anew");
@@ -222,7 +222,7 @@ fn a_plan_waits_until_something_makes_it_void() {
     workspace.status.as_mut().unwrap().run.as_mut().unwrap().outcome = Some(Outcome::Stale);
     assert_eq!(of(&workspace).to_string(), "spent: the run that was to apply it ended as Stale");
 
-    let older = standing(&network(Some(AWAITING)), "older", "bbb", 7, Some(7));
+    let older = state_of(&network(Some(AWAITING)), "older", "bbb", 7, Some(7));
     assert_eq!(older.to_string(), "void: plan 4f2a9c81d0e3 came after it");
 }
 
@@ -250,7 +250,7 @@ fn where_no_plan_is_kept_it_is_said_what_is_known() {
         "Of plan 0123456789ab of TerraformWorkspace network only the counts are known (+3 ~0 -0): a plan is kept only while \
          it waits for a person, see spec.approval."
     );
-    let words = "TerraformWorkspace network has no plan yet: The operator has not looked at it yet";
+    let words = "TerraformWorkspace network has no plan yet: The operator has not reconciled it yet";
     assert!(nothing_kept(&network(None)).starts_with(words));
 }
 

@@ -1,6 +1,5 @@
 //! `opctl tf unlock`.
 
-use std::io::{IsTerminal, Write, stderr, stdin};
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -11,39 +10,41 @@ use terraform_runner_operator::api::v1alpha1::{LockStatus, TerraformWorkspace, U
 use terraform_runner_operator::store::lock::{self, Holder};
 
 use super::Which;
-use super::workspaces::{View, Workspaces, message, printable, since};
-use crate::objects::Patience;
+use super::workspaces::{View, Workspaces, message};
+use crate::consent::Consent;
+use crate::objects::WaitFlags;
 use crate::output;
+use crate::phrases::{printable, since};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
     #[command(flatten)]
     pub which: Which,
-    /// Do not ask whether to
-    #[arg(short, long)]
-    yes: bool,
-    /// Also take it from a pod that still runs: what it has not saved is lost
+    #[command(flatten)]
+    consent: Consent,
+    /// Also release it while the pod that holds it runs: what the pod has not saved is lost
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 pub(super) async fn unlock(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
     let workspace = workspaces.get(&flags.which.name).await?;
     let name = workspace.name_any();
     let store = workspaces.store(&workspace);
-    let Some(holder) = workspaces.kept(lock::look(&store), "restore it").await? else {
+    let Some(holder) = workspaces.kept(lock::read(&store), "restore it").await? else {
         bail!("Nobody holds the lock of the state of TerraformWorkspace {name}: there is nothing to unlock.");
     };
     let pod = workspaces.running_pod(&holder.pod).await?;
     let words = words(&holder, pod.as_ref().map(ResourceExt::name_any).as_deref(), &workspaces.view());
     if let Some(pod) = pod.filter(|_| !flags.force) {
-        let remedy = "wait for it, or take the lock away all the same with --force";
+        let remedy = "wait for it, or release the lock all the same with --force";
         bail!("{words}. Pod {} still runs: {remedy}.", pod.name_any());
     }
     output::print_lines(&[format!("{words}.")])?;
-    if !flags.yes && !confirmed(&name)? {
+    let what = format!("release the lock of TerraformWorkspace {name}");
+    if !flags.consent.is_given(&what, "Release it? Two processes that work on one state can corrupt it.")? {
         bail!("Nothing was done: the lock of the state of TerraformWorkspace {name} stays.");
     }
     let blocks = workspace.status.as_ref().is_some_and(|status| status.lock.is_some());
@@ -56,8 +57,7 @@ pub(super) async fn unlock(workspaces: &Workspaces, flags: &Flags) -> anyhow::Re
         !blocks || (status.handled.unlock.as_ref() == Some(&request) && status.lock.is_none())
     };
     if let Some(after) = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await? {
-        let done =
-            if blocks { "The lock is taken away." } else { "The lock is taken away when the next run is to start." };
+        let done = if blocks { "The lock is released." } else { "The lock is released when the next run starts." };
         output::print_lines(&[done.to_owned(), format!("TerraformWorkspace {name}: {}", message(&after))])?;
     }
     Ok(ExitCode::SUCCESS)
@@ -72,17 +72,4 @@ pub(super) fn words(holder: &Holder, pod: Option<&str>, view: &View) -> String {
         _ => String::new(),
     };
     format!("{who} has held the lock of the state{long}{what}")
-}
-
-/// Whether a person at the terminal says yes.
-fn confirmed(name: &str) -> anyhow::Result<bool> {
-    if !stdin().is_terminal() {
-        bail!("Nobody can be asked whether to take the lock of TerraformWorkspace {name} away: say so with --yes.");
-    }
-    let mut err = stderr().lock();
-    write!(err, "Take it away? Two that work on one state can ruin it. [y/N] ")?;
-    err.flush()?;
-    let mut answer = String::new();
-    stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

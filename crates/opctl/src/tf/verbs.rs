@@ -12,9 +12,9 @@ use terraform_runner_operator::api::v1alpha1::{
 };
 
 use super::Which;
-use super::plan::{PlanState, standing_of};
+use super::plan::{PlanState, plan_state};
 use super::workspaces::{Workspaces, current, message, reason, under_way};
-use crate::objects::Patience;
+use crate::objects::WaitFlags;
 use crate::output;
 
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub which: Which,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct Decide {
     #[arg(long, value_name = "ID")]
     plan: Option<String>,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 pub(super) async fn approve(workspaces: &Workspaces, flags: &Decide) -> anyhow::Result<ExitCode> {
@@ -52,7 +52,7 @@ pub(super) async fn approve(workspaces: &Workspaces, flags: &Decide) -> anyhow::
     };
     let after = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await?;
     let done = format!("Plan {id} ({}) of TerraformWorkspace {name} is approved.", plan.summary);
-    tell(done, after.as_ref())
+    print_outcome(done, after.as_ref())
 }
 
 pub(super) async fn discard(workspaces: &Workspaces, flags: &Decide) -> anyhow::Result<ExitCode> {
@@ -68,7 +68,7 @@ pub(super) async fn discard(workspaces: &Workspaces, flags: &Decide) -> anyhow::
     let fulfilled =
         |workspace: &TerraformWorkspace| status_plan(workspace).is_none_or(|plan| plan.id != id || plan.discarded);
     let after = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await?;
-    tell(format!("Plan {id} ({}) of TerraformWorkspace {name} is discarded.", plan.summary), after.as_ref())
+    print_outcome(format!("Plan {id} ({}) of TerraformWorkspace {name} is discarded.", plan.summary), after.as_ref())
 }
 
 pub(super) async fn replan(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -83,7 +83,7 @@ pub(super) async fn replan(workspaces: &Workspaces, flags: &Flags) -> anyhow::Re
         handled == Some(&request) || is_held_up(workspace)
     };
     let after = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await?;
-    tell(format!("A new plan of TerraformWorkspace {name} is asked for."), after.as_ref())
+    print_outcome(format!("A new plan of TerraformWorkspace {name} is asked for."), after.as_ref())
 }
 
 pub(super) async fn upgrade(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -98,7 +98,7 @@ pub(super) async fn upgrade(workspaces: &Workspaces, flags: &Flags) -> anyhow::R
         handled == Some(&request) || is_held_up(workspace)
     };
     let after = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await?;
-    tell(format!("A plan of TerraformWorkspace {name} with newer providers is asked for."), after.as_ref())
+    print_outcome(format!("A plan of TerraformWorkspace {name} with newer providers is asked for."), after.as_ref())
 }
 
 pub(super) async fn suspend(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -117,7 +117,7 @@ pub(super) async fn suspend(workspaces: &Workspaces, flags: &Flags) -> anyhow::R
     if let Some(run) = after.as_ref().and_then(under_way) {
         done = format!("{done} Job {} ends as it would have.", run.job);
     }
-    tell(done, after.as_ref())
+    print_outcome(done, after.as_ref())
 }
 
 pub(super) async fn resume(workspaces: &Workspaces, flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -135,11 +135,11 @@ pub(super) async fn resume(workspaces: &Workspaces, flags: &Flags) -> anyhow::Re
             && reason(workspace) != Some("Suspended")
     };
     let after = workspaces.objects.request(workspace, &flags.patience, change, fulfilled).await?;
-    tell(format!("TerraformWorkspace {name} is resumed."), after.as_ref())
+    print_outcome(format!("TerraformWorkspace {name} is resumed."), after.as_ref())
 }
 
-/// Says what was done, and what the operator says then.
-fn tell(done: String, after: Option<&TerraformWorkspace>) -> anyhow::Result<ExitCode> {
+/// Prints what was done, and the message of the operator after it.
+fn print_outcome(done: String, after: Option<&TerraformWorkspace>) -> anyhow::Result<ExitCode> {
     if let Some(after) = after {
         output::print_lines(&[done, format!("TerraformWorkspace {}: {}", after.name_any(), message(after))])?;
     }
@@ -150,7 +150,7 @@ fn tell(done: String, after: Option<&TerraformWorkspace>) -> anyhow::Result<Exit
 ///
 /// # Errors
 ///
-/// None waits, or another one; the words say what became of it.
+/// None waits, or another one; the error says what happened to it.
 pub(super) fn waiting<'a>(workspace: &'a TerraformWorkspace, wanted: Option<&str>) -> anyhow::Result<&'a PlanStatus> {
     let name = workspace.name_any();
     let Some(plan) = status_plan(workspace) else {
@@ -162,7 +162,7 @@ pub(super) fn waiting<'a>(workspace: &'a TerraformWorkspace, wanted: Option<&str
             "Plan {wanted} of TerraformWorkspace {name} is not the last one, which is {id}: read it with opctl tf plan show {name}."
         );
     }
-    match standing_of(workspace, plan) {
+    match plan_state(workspace, plan) {
         PlanState::Waits | PlanState::Approved => Ok(plan),
         PlanState::Discarded => {
             bail!(
@@ -186,12 +186,12 @@ fn status_plan(workspace: &TerraformWorkspace) -> Option<&PlanStatus> {
     workspace.status.as_ref()?.plan.as_ref()
 }
 
-/// Where a workspace stands, unless that is about a spec that has changed since.
+/// The phase of a workspace, unless its status is about an older spec.
 fn phase(workspace: &TerraformWorkspace) -> Option<WorkspacePhase> {
     current(workspace).map(|status| status.phase)
 }
 
-/// Whether something keeps a run from starting that the operator tells of: it may last.
+/// Whether the operator reports something that keeps a run from starting, which may last.
 fn is_held_up(workspace: &TerraformWorkspace) -> bool {
     let discarded = reason(workspace) == Some("PlanDiscarded");
     under_way(workspace).is_some()

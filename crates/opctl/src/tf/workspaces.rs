@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use opcore::conditions;
-use opcore::duration::Span;
 use terraform_runner_operator::api::v1alpha1::{Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase};
 use terraform_runner_operator::render::{self, PART_LABEL};
 use terraform_runner_operator::store::{Store, StoreError};
@@ -16,9 +15,10 @@ use terraform_runner_operator::store::{Store, StoreError};
 use super::Namespace;
 use crate::cluster::Cluster;
 use crate::objects::Objects;
-use crate::output::{Paint, age};
+use crate::output::Paint;
+use crate::phrases::{count, printable};
 
-/// What installs the kind.
+/// The chart that installs the kind.
 pub(super) const CHART: &str = "terraform-runner-operator";
 
 /// The workspaces of a namespace.
@@ -29,7 +29,7 @@ pub(super) struct Workspaces {
     hint: String,
 }
 
-/// What people see besides the workspace itself.
+/// The circumstances in which a workspace is shown.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub now: Timestamp,
@@ -49,7 +49,7 @@ impl Workspaces {
         self.objects.get(name).await
     }
 
-    /// How people see a workspace here and now.
+    /// The circumstances here and now.
     pub(super) fn view(&self) -> View {
         View { now: Timestamp::now(), paint: Paint::detect(&stdout()), hint: self.hint.clone() }
     }
@@ -59,7 +59,7 @@ impl Workspaces {
         Store::new(self.objects.cluster.client.clone(), &self.namespace, render::names(workspace))
     }
 
-    /// Reads something that is kept. `cure` helps when it is damaged.
+    /// Reads something that is kept. `remedy` says what to do when it is damaged.
     pub(super) async fn kept<T>(
         &self,
         reading: impl Future<Output = Result<T, StoreError>>,
@@ -90,7 +90,7 @@ fn is_over(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
 }
 
-/// What is known of a workspace, unless it is about a spec that has changed since.
+/// The status of a workspace, unless it is about an older spec.
 pub(super) fn current(workspace: &TerraformWorkspace) -> Option<&TerraformWorkspaceStatus> {
     workspace.status.as_ref().filter(|status| status.observed_generation == workspace.metadata.generation)
 }
@@ -100,17 +100,17 @@ pub(super) fn under_way(workspace: &TerraformWorkspace) -> Option<&Run> {
     workspace.status.as_ref()?.run.as_ref().filter(|run| !run.is_over())
 }
 
-/// What the operator says of a workspace, in a sentence.
+/// The message of the operator about a workspace.
 pub(super) fn message(workspace: &TerraformWorkspace) -> String {
     let status = workspace.status.as_ref();
     let ready = status.and_then(|status| conditions::find(&status.conditions, conditions::READY));
     match ready.map(|ready| ready.message.as_str()).filter(|message| !message.is_empty()) {
         Some(message) => printable(message),
-        None => format!("The operator has not looked at it yet: is {CHART} running?"),
+        None => format!("The operator has not reconciled it yet: is {CHART} running?"),
     }
 }
 
-/// The reason that the operator gives, in a word.
+/// The reason in the condition `Ready`.
 pub(super) fn reason(workspace: &TerraformWorkspace) -> Option<&str> {
     let ready = conditions::find(&workspace.status.as_ref()?.conditions, conditions::READY)?;
     Some(&ready.reason)
@@ -130,40 +130,7 @@ pub(super) fn phase_words(phase: WorkspacePhase, paint: Paint) -> String {
     }
 }
 
-/// How long ago a moment was.
-pub(super) fn ago(moment: Timestamp, now: Timestamp) -> String {
-    format!("{} ago", since(moment, now))
-}
-
-/// How long something has lasted.
-pub(super) fn since(moment: Timestamp, now: Timestamp) -> String {
-    age(Span::between(moment, now).as_duration())
-}
-
-/// A number with its noun.
-pub(super) fn count(number: i64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
-}
-
 /// How many resources a state has; -1 when nobody can tell.
 pub(super) fn resources(number: i64) -> String {
     if number < 0 { "encrypted".to_owned() } else { count(number, "resource") }
-}
-
-/// A size at a glance.
-pub(super) fn size(bytes: i64) -> String {
-    // Sizes of states are far below what a float can tell apart.
-    #[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
-    let bytes_float = bytes as f64;
-    match bytes {
-        ..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{:.1} KiB", bytes_float / 1024.0),
-        _ => format!("{:.1} MiB", bytes_float / 1_048_576.0),
-    }
-}
-
-/// A text of someone else, without what a terminal would take for orders: it could hide what stands beside it.
-pub(super) fn printable(text: &str) -> String {
-    let seen = |letter: char| if letter.is_control() && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
-    text.chars().map(seen).collect()
 }

@@ -1,4 +1,4 @@
-//! `opctl waves graph`: the graph of a plan as layers, for Graphviz, for Mermaid or as JSON; and what is wrong with it.
+//! `opctl waves graph`: the graph of a plan as layers, for Graphviz, for Mermaid or as JSON; and the errors in it.
 
 use std::collections::BTreeSet;
 use std::io::{stderr, stdin};
@@ -26,12 +26,12 @@ pub(crate) struct Flags {
     /// Read the plan from a YAML file, or from - for the standard input; no cluster is needed
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
-    /// The form of the graph
+    /// The output format
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t)]
     output: Form,
 }
 
-/// The form of a graph.
+/// An output format of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Layers of waves: those of one layer can run at the same time
@@ -62,28 +62,30 @@ fn read(file: &Path, name: Option<&str>) -> anyhow::Result<WavePlan> {
     };
     let text = text.map_err(|why| anyhow!("{file} cannot be read ({why}): name another file."))?;
     let mut plans = Vec::new();
-    // Twice: what is no plan is left alone, and what is wrong with a plan is told with its place in the file.
+    // Twice: other objects are skipped, and an error in a plan is reported with its line in the file.
     let kinds = serde_yaml::Deserializer::from_str(&text).map(Kind::deserialize);
     for (kind, document) in kinds.zip(serde_yaml::Deserializer::from_str(&text)) {
-        let wrong = |error: serde_yaml::Error| anyhow!("{file} holds no valid WavePlan: {error}.");
+        let wrong = |error: serde_yaml::Error| anyhow!("{file} does not hold a valid WavePlan: {error}.");
         if kind.map_err(wrong)?.is_plan() {
             plans.push(WavePlan::deserialize(document).map_err(wrong)?);
         }
     }
     let names: Vec<String> = plans.iter().map(ResourceExt::name_any).collect();
     match (name, plans.pop()) {
-        (_, None) => bail!("{file} holds no WavePlan (apiVersion waves.opcore.dev/v1alpha1): name another file."),
+        (_, None) => {
+            bail!("{file} does not hold a WavePlan (apiVersion waves.opcore.dev/v1alpha1): name another file.")
+        }
         (None, Some(plan)) if plans.is_empty() => Ok(plan),
-        (None, Some(_)) => bail!("{file} holds several WavePlans: say which, one of {}.", listed(&names)),
+        (None, Some(_)) => bail!("{file} holds several WavePlans: name one of {}.", listed(&names)),
         (Some(name), Some(last)) => plans
             .into_iter()
             .chain([last])
             .find(|plan| plan.name_any() == name)
-            .with_context(|| format!("{file} holds no WavePlan {name}: it holds {}.", listed(&names))),
+            .with_context(|| format!("{file} does not hold a WavePlan {name}: it holds {}.", listed(&names))),
     }
 }
 
-/// What tells a plan from other objects.
+/// The fields that distinguish a plan from other objects.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Kind {
@@ -113,7 +115,7 @@ fn show(plan: &WavePlan, form: Form) -> anyhow::Result<ExitCode> {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is wrong with a plan: each fault once, although it may concern several waves.
+/// The errors of a plan, each once, although it may concern several waves.
 pub(super) fn problems(picture: &Picture<'_>) -> Vec<String> {
     let spec = &picture.plan.spec;
     let mut problems = BTreeSet::new();

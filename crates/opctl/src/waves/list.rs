@@ -23,7 +23,7 @@ pub(super) async fn list(plans: &Plans, output: Output) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a list tells of a plan.
+/// A plan in the list, as JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Entry {

@@ -3,7 +3,7 @@
 //! | To learn about | read |
 //! |---|---|
 //! | the plans of a cluster | [`plans`]; how one is found, followed and asked for something: [`objects`](crate::objects) |
-//! | how a plan stands at a moment, and how it is drawn | [`picture`], [`tree`] |
+//! | the state of a plan at a moment, and how it is drawn | [`picture`], [`tree`] |
 //! | the commands | [`list`], [`status`], [`graph`], [`verify`], [`verbs`] |
 
 mod graph;
@@ -33,17 +33,17 @@ pub(crate) enum Command {
     Status(status::Flags),
     /// Show the graph of a plan, or check one in a file
     Graph(graph::Flags),
-    /// Check that the waves started in the order of the graph, and ask every probe once
+    /// Check that the waves started in the order of the graph, and run every probe once
     VerifyStartup(verify::Flags),
-    /// Try waves again that failed or ran out of time
+    /// Retry waves that failed or timed out
     Retry(verbs::Retry),
-    /// Pass over waves: those that depend on them start as if they were ready
+    /// Skip waves: those that depend on them start as if they were ready
     Skip(verbs::Skip),
-    /// Pass over waves no longer
+    /// Skip waves no longer
     Unskip(verbs::Skip),
-    /// Start no further wave
+    /// Start no more waves
     Pause(verbs::Plan),
-    /// Go on after a pause, whether someone or a failure caused it
+    /// Continue after a pause, whether a person or a failure caused it
     Resume(verbs::Plan),
     /// Start a wave now, whatever it depends on
     Force(verbs::Force),

@@ -1,4 +1,4 @@
-//! A plan at a moment: the graph of its waves, where each stands, and the critical path as of now.
+//! A plan at a moment: the graph of its waves, the status of each, and the critical path as of now.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use wave_orchestrator::decide::{Graph, critical_path, graph};
 pub(super) struct Picture<'a> {
     pub plan: &'a WavePlan,
     pub graph: Graph,
-    /// Where each wave stands; one that nothing is known of waits.
-    pub standing: Vec<WaveStatus>,
+    /// The status of each wave; one without a status waits.
+    pub statuses: Vec<WaveStatus>,
     /// The critical path by what is known now.
     pub path: CriticalPath,
     /// The critical path by the timeouts alone, before anything is measured.
@@ -23,7 +23,7 @@ impl<'a> Picture<'a> {
     pub(super) fn of(plan: &'a WavePlan, now: Timestamp) -> Self {
         let graph = graph(&plan.spec.waves);
         let status = plan.status.as_ref();
-        let standing: Vec<WaveStatus> = plan
+        let statuses: Vec<WaveStatus> = plan
             .spec
             .waves
             .iter()
@@ -34,11 +34,11 @@ impl<'a> Picture<'a> {
             .collect();
         let rollout = status.and_then(|status| status.rollout.as_ref());
         let ended = rollout.and_then(|rollout| rollout.finished_at).unwrap_or(now);
-        let path = critical_path(&plan.spec, &graph, &standing, rollout.map(|rollout| rollout.started_at), ended);
+        let path = critical_path(&plan.spec, &graph, &statuses, rollout.map(|rollout| rollout.started_at), ended);
         let nothing: Vec<WaveStatus> =
-            standing.iter().map(|wave| WaveStatus { name: wave.name.clone(), ..WaveStatus::default() }).collect();
+            statuses.iter().map(|wave| WaveStatus { name: wave.name.clone(), ..WaveStatus::default() }).collect();
         let planned = critical_path(&plan.spec, &graph, &nothing, None, now);
-        Self { plan, graph, standing, path, planned }
+        Self { plan, graph, statuses, path, planned }
     }
 
     /// The wave at this place.
@@ -80,7 +80,7 @@ impl<'a> Picture<'a> {
 
     /// The waves in layers: each stands right after the last layer that holds one that it depends on.
     pub(super) fn layers(&self) -> Vec<Vec<usize>> {
-        let mut layer_of = vec![0; self.standing.len()];
+        let mut layer_of = vec![0; self.statuses.len()];
         let mut layers: Vec<Vec<usize>> = Vec::new();
         for &number in &self.graph.order {
             let layer = self.graph.before[number].iter().map(|first| layer_of[*first] + 1).max().unwrap_or_default();

@@ -5,7 +5,7 @@ use wave_orchestrator::api::v1alpha1::{PlanPhase, WavePlan, WavePlanStatus};
 use crate::cluster::Cluster;
 use crate::objects::Objects;
 
-/// What installs the kind.
+/// The chart that installs the kind.
 const CHART: &str = "wave-orchestrator";
 
 /// The plans of a cluster.
@@ -19,12 +19,12 @@ pub(super) fn plans_of(cluster: Cluster) -> Plans {
     Objects::everywhere(cluster, CHART)
 }
 
-/// What is known of a plan, unless it is about a spec that has changed since.
+/// The status of a plan, unless it is about an older spec.
 pub(super) fn current(plan: &WavePlan) -> Option<&WavePlanStatus> {
     plan.status.as_ref().filter(|status| status.observed_generation == plan.metadata.generation)
 }
 
-/// Where a plan stands, unless that is about a spec that has changed since.
+/// The phase of a plan, unless its status is about an older spec.
 pub(super) fn phase(plan: &WavePlan) -> Option<PlanPhase> {
     current(plan)?.phase
 }

@@ -1,9 +1,7 @@
 //! `opctl waves status`.
 
 use std::io::stdout;
-use std::pin::pin;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
@@ -11,34 +9,29 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kube::ResourceExt;
-use opcore::runtime::duration;
 use serde::Serialize;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use wave_orchestrator::api::v1alpha1::{PlanPhase, WavePlan, WavePlanStatus, WaveStatus};
 
 use super::Which;
 use super::list::phase_words;
 use super::plans::{Change, Plans, phase};
-use super::tree::{View, in_colour, lack_words, tree, waiting_words};
-use crate::output::{self, Format, Line, Output, Paint, Screen};
+use super::tree::{View, in_colour, not_ready_words, tree, waiting_words};
+use crate::follow::{self, Followed, Following, Update};
+use crate::output::{self, Format, Line, Output, Paint};
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
     #[command(flatten)]
     which: Which,
-    /// Follow the plan until it is ready (exit code 0), or has failed or is invalid (1)
-    #[arg(short, long)]
-    watch: bool,
-    /// How long to follow it at most, e.g. 30m [default: as long as it takes]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "watch")]
-    timeout: Option<Duration>,
+    #[command(flatten)]
+    following: Following,
     #[command(flatten)]
     output: Output,
 }
 
 pub(super) async fn status(plans: &Plans, flags: &Flags) -> anyhow::Result<ExitCode> {
     let plan = plans.choose(flags.which.name.as_deref()).await?;
-    if flags.watch {
+    if flags.following.watch {
         return follow(plans, &plan.name_any(), flags).await;
     }
     match flags.output.output {
@@ -51,7 +44,7 @@ pub(super) async fn status(plans: &Plans, flags: &Flags) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything that is known of a plan.
+/// A plan with its status, as JSON.
 #[derive(Serialize)]
 struct Whole<'a> {
     name: String,
@@ -72,31 +65,29 @@ fn view(live: bool) -> View {
 }
 
 async fn follow(plans: &Plans, name: &str, flags: &Flags) -> anyhow::Result<ExitCode> {
-    let mut teller = Teller::new(flags.output.output);
-    let deadline = flags.timeout.map(|timeout| Instant::now() + timeout);
-    let mut changes = pin!(plans.follow(name));
-    let mut ticks = interval(Duration::from_secs(1));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
-        tokio::select! {
-            change = changes.next() => match change.transpose()? {
-                Some(Change::Seen(plan)) => {
-                    let ended = outcome(&plan);
-                    teller.tell(plan, ended.is_some())?;
-                    if let Some(code) = ended {
-                        return Ok(code);
-                    }
-                }
-                Some(Change::Gone) => bail!("WavePlan {name} was deleted."),
-                Some(Change::Broke(why)) => teller.complain(&why),
-                None => bail!("The watch of WavePlan {name} ended; try again."),
-            },
-            _ = ticks.tick() => teller.tick()?,
-            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                let patience = flags.timeout.map(output::age).unwrap_or_default();
-                bail!("WavePlan {name} was not ready within {patience}: follow it longer with --timeout.");
-            }
-        }
+    let updates = plans.follow(name).map(|change| match change? {
+        Change::Observed(plan) => Ok(Update::Now(plan)),
+        Change::Deleted => bail!("WavePlan {name} was deleted."),
+        Change::Failed(why) => Ok(Update::Failed(why)),
+    });
+    follow::follow(&format!("WavePlan {name}"), updates, flags.output.output, flags.following.timeout).await
+}
+
+impl Followed for WavePlan {
+    fn drawn(&self, live: bool) -> Vec<Line> {
+        tree(self, &view(live))
+    }
+
+    fn news(&self, before: Option<&Self>) -> Vec<String> {
+        news(self, before, &view(false))
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&Whole::of(self))
+    }
+
+    fn ended(&self) -> Option<ExitCode> {
+        outcome(self)
     }
 }
 
@@ -109,72 +100,10 @@ pub(super) fn outcome(plan: &WavePlan) -> Option<ExitCode> {
     }
 }
 
-/// Tells of a plan that changes: a tree that is drawn in place, lines in a log, or JSON.
-enum Teller {
-    Live { screen: Screen, plan: Option<Box<WavePlan>>, complaint: Option<String> },
-    Log { told: Vec<WaveStatus>, phase: Option<PlanPhase>, complaint: Option<String> },
-    Json,
-}
-
-impl Teller {
-    fn new(format: Format) -> Self {
-        match format {
-            Format::Json => Self::Json,
-            Format::Text if output::is_live() => Self::Live { screen: Screen::default(), plan: None, complaint: None },
-            Format::Text => Self::Log { told: Vec::new(), phase: None, complaint: None },
-        }
-    }
-
-    fn tell(&mut self, plan: Box<WavePlan>, last: bool) -> anyhow::Result<()> {
-        match self {
-            Self::Live { screen, .. } if last => std::mem::take(screen).end(&tree(&plan, &view(false)))?,
-            Self::Live { screen, plan: shown, complaint } => {
-                screen.draw(&tree(&plan, &view(true)))?;
-                (*shown, *complaint) = (Some(plan), None);
-            }
-            Self::Log { told, phase, complaint } => {
-                *complaint = None;
-                output::print_lines(&news(&plan, told, phase, &view(false)))?;
-            }
-            Self::Json => {
-                output::print_lines(&[serde_json::to_string(&Whole::of(&plan))?])?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Time has passed.
-    fn tick(&mut self) -> anyhow::Result<()> {
-        if let Self::Live { screen, plan: Some(plan), complaint } = self {
-            let mut lines = tree(plan, &view(true));
-            lines.extend(complaint.iter().map(|text| Line { text: text.clone(), spare: false }));
-            screen.draw(&lines)?;
-        }
-        Ok(())
-    }
-
-    /// The watch broke; it is opened again by itself. Said once, however often it is tried.
-    fn complain(&mut self, why: &str) {
-        let words = format!("The watch broke, and is opened again: {why}");
-        match self {
-            Self::Live { complaint, .. } => *complaint = Some(view(true).paint.odd(words)),
-            Self::Log { complaint: Some(said), .. } if *said == words => {}
-            Self::Log { complaint, .. } => {
-                eprintln!("opctl: {words}");
-                *complaint = Some(words);
-            }
-            Self::Json => eprintln!("opctl: {words}"),
-        }
-    }
-}
-
 /// A line for each wave that changed since it was last told of, and one for the plan.
-pub(super) fn news(
-    plan: &WavePlan,
-    told: &mut Vec<WaveStatus>,
-    phase: &mut Option<PlanPhase>,
-    view: &View,
-) -> Vec<String> {
+pub(super) fn news(plan: &WavePlan, before: Option<&WavePlan>, view: &View) -> Vec<String> {
+    let before = before.and_then(|plan| plan.status.as_ref());
+    let told = before.map_or(&[][..], |status| &status.waves);
     let status = plan.status.clone().unwrap_or_default();
     let time = view.paint.faint(format!("{:.0}", view.now));
     let width = status.waves.iter().map(|wave| wave.name.len()).max().unwrap_or_default();
@@ -195,12 +124,10 @@ pub(super) fn news(
         if !wave.waiting_for.is_empty() {
             words.push(format!("{} {}", waiting_words(wave.phase), wave.waiting_for.join(", ")));
         }
-        words.extend(wave.not_ready.first().map(|lack| lack_words(lack, view.paint)));
+        words.extend(wave.not_ready.first().map(|lack| not_ready_words(lack, view.paint)));
         lines.push(words.join("  "));
     }
-    *told = status.waves;
-    if let Some(now) = status.phase.filter(|now| *phase != Some(*now)) {
-        *phase = Some(now);
+    if let Some(now) = status.phase.filter(|now| before.and_then(|status| status.phase) != Some(*now)) {
         let progress = status.progress.unwrap_or_default();
         lines.push(format!("{time}  WavePlan {}: {}, {progress} waves", plan.name_any(), phase_words(now, view.paint)));
     }

@@ -1,4 +1,4 @@
-//! What people see, from plans and statuses that they could have.
+//! The output for sample plans and statuses.
 
 use jiff::tz::TimeZone;
 use kube::ResourceExt;
@@ -55,7 +55,7 @@ fn a_status_about_an_older_spec_is_not_taken_for_the_present_one() {
     let mut plan = fleet(Some(DONE));
     plan.metadata.generation = Some(2);
     assert!(current(&plan).is_none());
-    assert!(drawn(&plan).contains("the operator has not looked at the change yet"));
+    assert!(drawn(&plan).contains("the operator has not reconciled the change yet"));
     assert!(status::outcome(&plan).is_none(), "it is not over");
 }
 
@@ -112,16 +112,16 @@ fn a_list_reads_like_one_of_kubectl() {
 
 #[test]
 fn a_log_gets_a_line_for_each_wave_that_changes_and_none_for_one_that_does_not() {
-    let (mut told, mut phase) = (Vec::new(), None);
     let mut plan = fleet(Some(ROLLING_OUT));
-    let first = status::news(&plan, &mut told, &mut phase, &view());
+    let first = status::news(&plan, None, &view());
     insta::assert_snapshot!(first.join("\n"));
-    assert_eq!(status::news(&plan, &mut told, &mut phase, &view()), [] as [&str; 0]);
+    let before = plan.clone();
+    assert_eq!(status::news(&plan, Some(&before), &view()), [] as [&str; 0]);
 
     let known = plan.status.as_mut().unwrap();
     known.waves[4].ready = 3;
     known.phase = Some(PlanPhase::Suspended);
-    let news = status::news(&plan, &mut told, &mut phase, &view());
+    let news = status::news(&plan, Some(&before), &view());
     assert_eq!(news.len(), 2, "{news:#?}");
     assert!(news[0].contains("database-workloads") && news[0].contains("3/5"), "{news:#?}");
     assert!(news[1].contains("WavePlan fleet: Suspended, 3/7 waves"), "{news:#?}");
@@ -236,7 +236,7 @@ fn a_wave_that_runs_again_says_nothing_of_how_those_behind_it_started() {
 
 #[test]
 fn nothing_is_verified_by_a_status_that_is_missing_or_old() {
-    assert!(verified(&fleet(None)).contains("✘ The operator has not looked at this plan yet"));
+    assert!(verified(&fleet(None)).contains("✘ The operator has not reconciled this plan yet"));
     let mut plan = fleet(Some(DONE));
     plan.metadata.generation = Some(2);
     assert!(verified(&plan).contains("✘ The spec has changed"));
@@ -253,7 +253,7 @@ fn the_page_about_it_shows_what_it_prints() {
         drawn(&fleet(Some(TIMED_OUT))),
         verified(&fleet(Some(DONE))),
         graph::text(&picture).join("\n"),
-        status::news(&fleet_at_work, &mut Vec::new(), &mut None, &view()).join("\n"),
+        status::news(&fleet_at_work, None, &view()).join("\n"),
     ] {
         let indented: Vec<String> =
             shown.lines().map(|line| if line.is_empty() { String::new() } else { format!("    {line}") }).collect();

@@ -12,13 +12,13 @@ use super::picture::Picture;
 use super::plans::current;
 use crate::output::{Line, Paint, age, table};
 
-/// What people see besides the plan itself.
+/// The circumstances in which a plan is shown.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub now: Timestamp,
     pub zone: TimeZone,
     pub paint: Paint,
-    /// Whether it is drawn again and again: what runs then moves.
+    /// Whether it is redrawn every second: symbols of running waves then turn.
     pub live: bool,
 }
 
@@ -34,10 +34,10 @@ pub(super) fn tree(plan: &WavePlan, view: &View) -> Vec<Line> {
     let mut rows = table(&["WAVE", "STATUS", "READY", "TIME", "DEADLINE", "SLACK", ""], &cells).into_iter();
     lines.extend(rows.next().map(|header| line(view.paint.faint(header))));
     for (branch, row) in branches.all.iter().zip(rows) {
-        let wave = &picture.standing[branch.wave];
+        let wave = &picture.statuses[branch.wave];
         lines.push(Line { text: row, spare: wave.phase.is_through() });
         for lack in &wave.not_ready {
-            lines.push(line(format!("{}    {}", view.paint.faint(&branch.below), lack_words(lack, view.paint))));
+            lines.push(line(format!("{}    {}", view.paint.faint(&branch.below), not_ready_words(lack, view.paint))));
         }
     }
     lines.push(line(String::new()));
@@ -45,17 +45,17 @@ pub(super) fn tree(plan: &WavePlan, view: &View) -> Vec<Line> {
     lines
 }
 
-/// What is said of the plan as a whole.
+/// The lines about the plan as a whole.
 fn head(picture: &Picture<'_>, view: &View) -> Vec<String> {
     let (plan, paint) = (picture.plan, view.paint);
     let name = paint.strong(plan.name_any());
     let Some(status) = &plan.status else {
-        let words = "The operator has not looked at this plan yet: is wave-orchestrator running?";
+        let words = "The operator has not reconciled this plan yet: is wave-orchestrator running?";
         return vec![format!("{name}   {}", paint.odd("Unknown")), words.to_owned()];
     };
     let phase = status.phase.map_or_else(|| paint.odd("Unknown"), |phase| phase_words(phase, paint));
-    let through = picture.standing.iter().filter(|wave| wave.phase.is_through()).count();
-    let mut parts = vec![format!("{name}   {phase}   {through}/{} waves", picture.standing.len())];
+    let through = picture.statuses.iter().filter(|wave| wave.phase.is_through()).count();
+    let mut parts = vec![format!("{name}   {phase}   {through}/{} waves", picture.statuses.len())];
     if let Some(rollout) = &status.rollout {
         let elapsed = age(picture.path.elapsed.as_duration());
         parts.push(match rollout.finished_at {
@@ -66,7 +66,7 @@ fn head(picture: &Picture<'_>, view: &View) -> Vec<String> {
     if status.phase == Some(PlanPhase::Running) {
         let remaining = picture.path.remaining;
         // What never ran is taken to last as long as it may.
-        let guessed = picture.standing.iter().any(|wave| !wave.phase.is_through() && wave.usual.is_none());
+        let guessed = picture.statuses.iter().any(|wave| !wave.phase.is_through() && wave.usual.is_none());
         let about = if guessed { "at most" } else { "about" };
         parts.push(format!("{about} {} left", age(remaining.as_duration())));
         let eta = remaining.after(view.now).to_zoned(view.zone.clone());
@@ -76,7 +76,7 @@ fn head(picture: &Picture<'_>, view: &View) -> Vec<String> {
     let message = conditions::find(&status.conditions, conditions::READY).map(|condition| condition.message.clone());
     lines.extend(message.filter(|message| !message.is_empty()));
     if current(plan).is_none() {
-        lines.push(paint.odd("The spec has changed, and the operator has not looked at the change yet."));
+        lines.push(paint.odd("The spec has changed, and the operator has not reconciled the change yet."));
     }
     lines
 }
@@ -97,7 +97,7 @@ struct Branches {
 
 impl Branches {
     fn of(picture: &Picture<'_>) -> Self {
-        let mut children: Vec<Vec<usize>> = vec![Vec::new(); picture.standing.len()];
+        let mut children: Vec<Vec<usize>> = vec![Vec::new(); picture.statuses.len()];
         let mut roots = Vec::new();
         for &number in &picture.graph.order {
             match picture.parent(number) {
@@ -125,7 +125,7 @@ impl Branches {
 
 fn row(picture: &Picture<'_>, branch: &Branch, view: &View) -> Vec<String> {
     let (number, paint) = (branch.wave, view.paint);
-    let wave = &picture.standing[number];
+    let wave = &picture.statuses[number];
     let coloured = |text: &str| in_colour(wave.phase, text, paint);
     let star = if picture.is_critical(number) { " ★" } else { "" };
     let symbol = coloured(symbol(wave.phase, view));
@@ -144,7 +144,7 @@ fn row(picture: &Picture<'_>, branch: &Branch, view: &View) -> Vec<String> {
 
 /// How long a wave took, has taken, or is expected to take.
 fn time(picture: &Picture<'_>, number: usize, view: &View) -> String {
-    let wave = &picture.standing[number];
+    let wave = &picture.statuses[number];
     let since = |start: Timestamp| age(Span::between(start, view.now).as_duration());
     match (wave.phase, wave.started_at) {
         (WavePhase::Ready, _) => wave.duration.map(|took| age(took.as_duration())).unwrap_or_default(),
@@ -172,9 +172,9 @@ fn deadline(wave: &WaveStatus, view: &View) -> String {
     }
 }
 
-/// What else is worth knowing of a wave.
+/// Remarks about a wave.
 fn remarks(picture: &Picture<'_>, number: usize, view: &View) -> String {
-    let wave = &picture.standing[number];
+    let wave = &picture.statuses[number];
     let mut remarks = Vec::new();
     match wave.phase {
         phase if !wave.waiting_for.is_empty() => {
@@ -199,13 +199,13 @@ fn remarks(picture: &Picture<'_>, number: usize, view: &View) -> String {
     view.paint.faint(remarks.join("; "))
 }
 
-/// How a wave of this phase stands to the waves that it waits for.
+/// The relation of a wave in this phase to the waves that it waits for.
 pub(super) fn waiting_words(phase: WavePhase) -> &'static str {
     if phase == WavePhase::Blocked { "blocked by" } else { "waits for" }
 }
 
 /// What is not ready and why, in one line.
-pub(super) fn lack_words(lack: &NotReady, paint: Paint) -> String {
+pub(super) fn not_ready_words(lack: &NotReady, paint: Paint) -> String {
     let reason = if lack.failed { paint.bad(&lack.reason) } else { paint.odd(&lack.reason) };
     // Most messages name the object.
     if lack.message.contains(&lack.object) {

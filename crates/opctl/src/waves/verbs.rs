@@ -14,7 +14,7 @@ use wave_orchestrator::api::v1alpha1::{
 
 use super::plans::{Plans, phase};
 use crate::cluster::listed;
-use crate::objects::{Annotations, Patience};
+use crate::objects::{Annotations, WaitFlags};
 use crate::output;
 
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     /// The plan
     name: String,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(crate) struct Skip {
     #[arg(required = true, value_name = "WAVE")]
     waves: Vec<String>,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 #[derive(Debug, Args)]
@@ -43,11 +43,11 @@ pub(crate) struct Retry {
     /// The waves, unless it is --all
     #[arg(value_name = "WAVE", required_unless_present = "all", conflicts_with = "all")]
     waves: Vec<String>,
-    /// All waves that failed or ran out of time
+    /// All waves that failed or timed out
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 #[derive(Debug, Args)]
@@ -57,13 +57,13 @@ pub(crate) struct Force {
     /// The wave
     wave: String,
     #[command(flatten)]
-    patience: Patience,
+    patience: WaitFlags,
 }
 
 pub(super) async fn retry(plans: &Plans, flags: &Retry) -> anyhow::Result<ExitCode> {
     let plan = plans.get(&flags.name).await?;
     let waves = if flags.all { in_trouble(&plan)? } else { known(&plan, &flags.waves)? };
-    for wave in standing(&plan).filter(|wave| waves.contains(&wave.name)) {
+    for wave in wave_statuses(&plan).filter(|wave| waves.contains(&wave.name)) {
         match wave.phase {
             WavePhase::Ready => bail!("Wave {} is ready: there is nothing to try again.", wave.name),
             WavePhase::Skipped => bail!("Wave {} is skipped: see opctl waves unskip.", wave.name),
@@ -88,7 +88,7 @@ pub(super) async fn force(plans: &Plans, flags: &Force) -> anyhow::Result<ExitCo
     if plan.spec.waves.iter().any(|wave| wave.name == flags.wave && wave.suspend) {
         bail!("Wave {} is suspended by the spec: set its suspend to false.", flags.wave);
     }
-    if let Some(wave) = standing(&plan).find(|wave| wave.name == flags.wave) {
+    if let Some(wave) = wave_statuses(&plan).find(|wave| wave.name == flags.wave) {
         if wave.phase == WavePhase::Skipped {
             bail!("Wave {} is skipped: see opctl waves unskip.", wave.name);
         }
@@ -147,11 +147,11 @@ pub(super) async fn resume(plans: &Plans, flags: &Plan) -> anyhow::Result<ExitCo
     carry_out(plans, plan, &flags.patience, |_| asked.to_vec(), fulfilled, &[]).await
 }
 
-/// Writes the request, waits until the operator has carried it out, and says what became of the plan and these waves.
+/// Writes the request, waits until the operator has carried it out, and prints the new state of the plan and of these waves.
 async fn carry_out(
     plans: &Plans,
     plan: WavePlan,
-    patience: &Patience,
+    patience: &WaitFlags,
     change: impl Fn(&WavePlan) -> Annotations,
     fulfilled: impl Fn(&WavePlan) -> bool,
     waves: &[String],
@@ -163,10 +163,10 @@ async fn carry_out(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What became of a plan and these waves.
+/// The new state of a plan and of these waves.
 fn outcome(before: &WavePlan, after: &WavePlan, waves: &[String]) -> Vec<String> {
     let phase_of = |plan: &WavePlan, name: &str| {
-        standing(plan).find(|wave| wave.name == name).map_or("unknown", |wave| wave.phase.as_str())
+        wave_statuses(plan).find(|wave| wave.name == name).map_or("unknown", |wave| wave.phase.as_str())
     };
     let said = waves.iter().map(|name| {
         let (was, is) = (phase_of(before, name), phase_of(after, name));
@@ -183,7 +183,7 @@ fn outcome(before: &WavePlan, after: &WavePlan, waves: &[String]) -> Vec<String>
     said.chain([format!("WavePlan {}: {message}", after.name_any())]).collect()
 }
 
-fn standing(plan: &WavePlan) -> impl Iterator<Item = &WaveStatus> {
+fn wave_statuses(plan: &WavePlan) -> impl Iterator<Item = &WaveStatus> {
     plan.status.iter().flat_map(|status| &status.waves)
 }
 
@@ -203,7 +203,7 @@ fn known(plan: &WavePlan, waves: &[String]) -> anyhow::Result<Vec<String>> {
 
 /// The waves that can be tried again. One that cannot be carried out as it is written has never started.
 pub(super) fn in_trouble(plan: &WavePlan) -> anyhow::Result<Vec<String>> {
-    let troubled: Vec<&WaveStatus> = standing(plan).filter(|wave| wave.phase.is_trouble()).collect();
+    let troubled: Vec<&WaveStatus> = wave_statuses(plan).filter(|wave| wave.phase.is_trouble()).collect();
     let started = troubled.iter().filter(|wave| wave.started_at.is_some());
     let waves: Vec<String> = started.map(|wave| wave.name.clone()).collect();
     match troubled.first() {
@@ -212,7 +212,7 @@ pub(super) fn in_trouble(plan: &WavePlan) -> anyhow::Result<Vec<String>> {
         }
         Some(_) => Ok(waves),
         None => {
-            bail!("No wave of WavePlan {} failed or ran out of time: there is nothing to try again.", plan.name_any())
+            bail!("No wave of WavePlan {} failed or timed out: there is nothing to try again.", plan.name_any())
         }
     }
 }
@@ -232,5 +232,5 @@ fn joined(waves: &BTreeSet<String>) -> String {
 }
 
 fn all_are(plan: &WavePlan, waves: &[String], wanted: impl Fn(WavePhase) -> bool) -> bool {
-    waves.iter().all(|name| standing(plan).any(|wave| &wave.name == name && wanted(wave.phase)))
+    waves.iter().all(|name| wave_statuses(plan).any(|wave| &wave.name == name && wanted(wave.phase)))
 }

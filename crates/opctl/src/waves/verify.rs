@@ -26,17 +26,17 @@ pub(crate) struct Flags {
     output: Output,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CheckResult {
     Pass,
     Fail,
-    /// The order differs from the graph, or cannot be told, and that is nobody's fault.
+    /// The order differs from the graph, or is unknown, for a known reason that is not an error.
     Excused,
 }
 
-/// One check and its verdict.
+/// One check with its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
     verdict: CheckResult,
@@ -56,7 +56,7 @@ struct Report<'a> {
 pub(super) async fn verify(plans: &Plans, flags: &Flags) -> anyhow::Result<ExitCode> {
     let plan = plans.choose(flags.which.name.as_deref()).await?;
     let mut checks = recorded(&plan);
-    checks.extend(answers(&plan).await);
+    checks.extend(probed(&plan).await);
     let passed = checks.iter().all(|check| check.verdict != CheckResult::Fail);
     match flags.output.output {
         Format::Json => output::print_json(&Report { name: plan.name_any(), passed, checks: &checks })?,
@@ -89,13 +89,13 @@ pub(super) fn text(plan: &WavePlan, checks: &[Check], paint: Paint) -> Vec<Strin
     lines
 }
 
-/// What the status tells, compared with the graph.
+/// The checks of what the status records against the graph.
 pub(super) fn recorded(plan: &WavePlan) -> Vec<Check> {
     let check = |verdict, kind, wave: &str, message| Check { verdict, kind, wave: wave.to_owned(), message };
     if current(plan).is_none() {
         let message = match plan.status {
-            None => "The operator has not looked at this plan yet: is wave-orchestrator running?",
-            Some(_) => "The spec has changed, and the operator has not looked at the change yet: try again.",
+            None => "The operator has not reconciled this plan yet: is wave-orchestrator running?",
+            Some(_) => "The spec has changed, and the operator has not reconciled the change yet: try again.",
         };
         return vec![check(CheckResult::Fail, "spec", "", message.to_owned())];
     }
@@ -104,20 +104,20 @@ pub(super) fn recorded(plan: &WavePlan) -> Vec<Check> {
     let is_first = rollout.is_some_and(|rollout| rollout.number == 1);
     let mut checks = Vec::new();
     for &number in &picture.graph.order {
-        let (wave, standing) = (picture.wave(number), &picture.standing[number]);
+        let (wave, status) = (picture.wave(number), &picture.statuses[number]);
         if let Some(why) = picture.graph.broken.get(&number) {
             checks.push(check(CheckResult::Fail, "spec", &wave.name, format!("{}: {why}.", wave.name)));
             continue;
         }
-        let (verdict, words) = is_through(standing);
+        let (verdict, words) = is_through(status);
         checks.push(check(verdict, "wave", &wave.name, format!("{} {words}", wave.name)));
-        if standing.started_at.is_none() {
+        if status.started_at.is_none() {
             continue;
         }
         for (dependency, &first) in wave.depends_on.iter().zip(&picture.graph.before[number]) {
             let goes_on = picture.wave(first).on_failure == OnFailure::Continue;
-            let counts = dependency.gate == Gate::Always || is_first || !standing.rolled_out;
-            let (verdict, message) = in_order(standing, &picture.standing[first], counts, goes_on);
+            let counts = dependency.gate == Gate::Always || is_first || !status.rolled_out;
+            let (verdict, message) = in_order(status, &picture.statuses[first], counts, goes_on);
             checks.push(check(verdict, "order", &wave.name, message));
         }
     }
@@ -180,8 +180,8 @@ fn in_order(late: &WaveStatus, first: &WaveStatus, counts: bool, goes_on: bool) 
     (CheckResult::Excused, format!("{before}: {excuse}"))
 }
 
-/// Asks every probe of a plan once, from here.
-async fn answers(plan: &WavePlan) -> Vec<Check> {
+/// Runs every probe of a plan once, from this machine.
+async fn probed(plan: &WavePlan) -> Vec<Check> {
     let all = plan.spec.waves.iter().flat_map(|wave| wave.probes.iter().map(move |probe| (wave, probe)));
     let asked = all.map(|(wave, probe)| async move {
         let address = probes::address(probe);

@@ -54,7 +54,7 @@ async fn a_file_with_a_cycle_or_an_unknown_wave_is_refused_with_the_path() {
 }
 
 #[tokio::test]
-async fn a_file_that_holds_no_plan_several_or_a_misspelt_one_is_refused_with_the_cure() {
+async fn a_file_that_holds_no_plan_several_or_a_misspelt_one_is_refused_with_the_remedy() {
     let refusal = async |text: &str| {
         let file = file(text);
         let place = file.path().display().to_string();
@@ -62,12 +62,15 @@ async fn a_file_that_holds_no_plan_several_or_a_misspelt_one_is_refused_with_the
     };
     assert_eq!(
         refusal("kind: ConfigMap").await,
-        "FILE holds no WavePlan (apiVersion waves.opcore.dev/v1alpha1): name another file."
+        "FILE does not hold a WavePlan (apiVersion waves.opcore.dev/v1alpha1): name another file."
     );
     let two = format!("{FLEET}---\n{}", FLEET.replace("name: fleet", "name: other"));
-    assert_eq!(refusal(&two).await, "FILE holds several WavePlans: say which, one of fleet, other.");
+    assert_eq!(refusal(&two).await, "FILE holds several WavePlans: name one of fleet, other.");
     let misspelt = refusal(&FLEET.replace("timeout: 15m", "timout: 15m")).await;
-    assert!(misspelt.starts_with("FILE holds no valid WavePlan: spec.waves[4]: unknown field `timout`"), "{misspelt}");
+    assert!(
+        misspelt.starts_with("FILE does not hold a valid WavePlan: spec.waves[4]: unknown field `timout`"),
+        "{misspelt}"
+    );
     assert!(misspelt.contains("at line 4"), "{misspelt}");
     let missing = nobody("waves graph -f /nonexistent/plan.yaml").await.refusal();
     assert_eq!(
@@ -121,6 +124,6 @@ async fn verify_startup_asks_every_probe_from_where_it_runs() {
     drop(closed);
     let text = user.run("waves verify-startup probed").await.bad();
     assert!(text.contains(&format!("✔ services: {answers} answers")), "{text}");
-    assert!(text.contains(&format!("✘ services: {refuses}: It cannot be reached: Connection refused")), "{text}");
+    assert!(text.contains(&format!("✘ services: {refuses}: cannot connect: Connection refused")), "{text}");
     user.remove(&["probed"]).await;
 }

@@ -46,7 +46,7 @@ async fn a_stuck_rollout_is_helped_through_by_hand() {
     create(&user, "stuck", &waves).await;
 
     let said = user.run("waves pause stuck").await.good();
-    assert_eq!(said, "WavePlan stuck: No further wave starts: it was paused by annotation.\n");
+    assert_eq!(said, "WavePlan stuck: No further wave starts: it is paused by annotation.\n");
     let refused = user.run("waves force stuck third").await.refusal();
     assert_eq!(refused, "WavePlan stuck is paused: no wave starts before it is resumed, see opctl waves resume.");
     let said = user.run("waves resume stuck").await.good();
@@ -83,7 +83,7 @@ async fn a_stuck_rollout_is_helped_through_by_hand() {
     assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("opctl")), "{managers:?}");
 
     let refused = user.run("waves retry stuck --all").await.refusal();
-    assert_eq!(refused, "No wave of WavePlan stuck failed or ran out of time: there is nothing to try again.");
+    assert_eq!(refused, "No wave of WavePlan stuck failed or timed out: there is nothing to try again.");
     let said = user.run("waves pause stuck").await.good();
     assert!(said.contains("It is paused: no wave of its next rollout starts before it is resumed."), "{said}");
 

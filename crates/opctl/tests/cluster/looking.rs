@@ -130,7 +130,7 @@ async fn following_survives_a_restart_of_the_api_server() {
 
     sandbox.stop(Component::ApiServer, Signal::Kill).await.unwrap();
     let said = until(&mut complaints, "cannot be reached").await;
-    assert!(said[0].starts_with("opctl: The watch broke, and is opened again: "), "{said:#?}");
+    assert!(said[0].starts_with("opctl: The watch failed, and is started again: "), "{said:#?}");
     sandbox.restart(Component::ApiServer).await.unwrap();
     user.publish("survivor", DONE).await;
     until(&mut lines, "WavePlan survivor: Ready, 7/7 waves").await;

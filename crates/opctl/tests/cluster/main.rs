@@ -7,6 +7,8 @@ mod user;
 
 mod checking;
 mod helping;
+mod identity;
+mod identity_operator;
 mod looking;
 mod refusing;
 mod tf_deciding;

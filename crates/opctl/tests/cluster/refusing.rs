@@ -42,7 +42,7 @@ async fn without_the_kind_without_a_plan_and_with_several_it_is_said_what_to_do(
     assert!(user.run("waves status").await.good().starts_with("fleet   Ready"), "the only one needs no name");
     user.plan("other", ROLLING_OUT).await;
     let refused = user.run("waves verify-startup").await.refusal();
-    assert_eq!(refused, "There are several WavePlans: say which, one of fleet, other.");
+    assert_eq!(refused, "There are several WavePlans: name one of fleet, other.");
     assert_eq!(user.run("waves pause nope").await.refusal(), "There is no WavePlan nope: there is fleet, other.");
 }
 
@@ -61,7 +61,7 @@ async fn who_may_not_look_is_told_which_right_is_missing() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_cannot_be_reached_or_is_not_configured_is_said_with_the_cure() {
+async fn a_cluster_that_cannot_be_reached_or_is_not_configured_is_said_with_the_remedy() {
     let user = User::shared().await;
     let (_dir, kubeconfig) = changed(&user, |config| {
         for cluster in &mut config.clusters {
@@ -74,7 +74,7 @@ async fn a_cluster_that_cannot_be_reached_or_is_not_configured_is_said_with_the_
     assert_eq!(refused, words);
 
     let refused = run("/nonexistent".as_ref(), "waves list").await.refusal();
-    let words = "There is no cluster to talk to: /nonexistent cannot be read (No such file or directory (os error 2)); \
+    let words = "No cluster is selected: /nonexistent cannot be read (No such file or directory (os error 2)); \
                  name a kubeconfig with --kubeconfig or KUBECONFIG.";
     assert_eq!(refused, words);
 

@@ -98,8 +98,8 @@ async fn who_may_not_approve_is_told_which_right_that_takes() {
     });
     let line = format!("tf approve network --wait=false -n {}", infra.namespace);
     let words = format!(
-        "jane may not approve plans of TerraformWorkspace network, which takes the verb approve on terraformworkspaces of \
-         infra.opr8r in namespace {}: ask for a role that allows it, or choose another user with --context.",
+        "jane is not allowed to approve plans of TerraformWorkspace network; this requires the verb approve on \
+         terraformworkspaces.infra.opr8r in namespace {}: ask for a role that allows it, or choose another user with --context.",
         infra.namespace
     );
     // The API server takes a moment to know the right and the policy.
@@ -163,18 +163,18 @@ async fn a_lock_is_taken_away_only_when_someone_means_it_and_nobody_works() {
 
     let refused = infra.run("unlock network --yes").await.refusal();
     assert!(refused.starts_with(&format!("busy ({uid}) has held the lock of the state for ")), "{refused}");
-    let remedy = "Pod busy still runs: wait for it, or take the lock away all the same with --force.";
+    let remedy = "Pod busy still runs: wait for it, or release the lock all the same with --force.";
     assert!(refused.ends_with(remedy), "{refused}");
     let answer = infra.run("unlock network --force").await;
     assert!(answer.out.starts_with("busy (") && answer.out.ends_with(", for OperationTypeApply.\n"), "{}", answer.out);
-    let words = "Nobody can be asked whether to take the lock of TerraformWorkspace network away: say so with --yes.";
+    let words = "Nobody can be asked whether to release the lock of TerraformWorkspace network: say so with --yes.";
     assert_eq!(answer.refusal(), words);
     assert_eq!(infra.annotation(UNLOCK_ANNOTATION).await, None, "nothing is written");
 
     let over = Patch::Merge(json!({ "status": { "phase": "Failed" } }));
     pods.patch_status("busy", &PatchParams::default(), &over).await.unwrap();
     let said = infra.run("unlock network --yes").await.good();
-    assert!(said.contains("The lock is taken away when the next run is to start.\n"), "{said}");
+    assert!(said.contains("The lock is released when the next run starts.\n"), "{said}");
     let request = infra.annotation(UNLOCK_ANNOTATION).await.unwrap();
     assert!(request.starts_with(&format!("{uid} since 2")), "{request}");
 }
@@ -243,7 +243,7 @@ async fn a_plan_is_read_discarded_made_anew_and_approved() {
     assert!(said.starts_with("A new plan of TerraformWorkspace network is asked for.\n"), "{said}");
     plan(&infra, 2, "222222222222").await;
     let said = infra.run("suspend network").await.good();
-    assert!(said.ends_with("TerraformWorkspace network: No run starts: it was suspended by annotation.\n"), "{said}");
+    assert!(said.ends_with("TerraformWorkspace network: No run starts: it is suspended by annotation.\n"), "{said}");
     let said = infra.run("approve network").await.good();
     assert!(said.starts_with("Plan 222222222222 (+2 ~0 -1) of TerraformWorkspace network is approved.\n"), "{said}");
     assert!(said.contains("No run starts"), "it goes on when it is resumed: {said}");
@@ -257,7 +257,7 @@ async fn a_plan_is_read_discarded_made_anew_and_approved() {
     let shown = infra.run("show network").await.good();
     assert!(shown.contains("someone has held the lock of the state for "), "{shown}");
     let said = infra.run("unlock network --yes").await.good();
-    assert!(said.contains("The lock is taken away.\n"), "{said}");
+    assert!(said.contains("The lock is released.\n"), "{said}");
 
     let (workspace, _) = runner(&infra, 3).await;
     let run = workspace.status.unwrap().run.unwrap();

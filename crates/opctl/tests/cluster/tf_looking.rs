@@ -68,7 +68,7 @@ async fn a_workspace_is_shown_with_all_that_is_known_of_it() {
     let shown = infra.run("show network").await.good();
     let approve = format!("approve it   opctl tf approve network --plan 4f2a9c81d0e3 -n {}\n", infra.namespace);
     for expected in [
-        "network   AwaitingApproval\nPlan 4f2a9c81d0e3 (+2 ~0 -1) waits for approval: it destroys or replaces something.",
+        "network   AwaitingApproval\nPlan 4f2a9c81d0e3 (+2 ~0 -1) waits for approval: it destroys or replaces resources.",
         "random_pet.name        update\n",
         "password   sensitive\n",
         "3     plan     Planned   +2 ~0 -1 ",
@@ -204,8 +204,8 @@ async fn where_there_is_no_log_it_is_said_why() {
     assert!(refused.starts_with("TerraformWorkspace network has had no run yet: "), "{refused}");
 
     infra.publish(AWAITING).await;
-    let gone = "The pod of Job tf-network-1a2b3c4d-3 is gone, and its log with it: opctl tf show network tells what came \
-                of it.";
+    let gone = "The pod of Job tf-network-1a2b3c4d-3 is gone, and its log with it: opctl tf show network shows how \
+                the run ended.";
     assert_eq!(infra.run("logs network").await.refusal(), gone);
     // Following what is over ends at once, and tells how it ended.
     let answer = infra.run("logs network -f").await;

@@ -110,6 +110,23 @@ async fn whatever_goes_in_changes_the_key() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_component_with_parts_in_c_needs_no_library_to_run() -> anyhow::Result<()> {
+    let bench = Bench::new()?;
+    let spec = fs::read_to_string(bench.dir.path().join("tiny/component.yaml"))?;
+    bench.write(
+        "main.go",
+        "package main\n\n// int seven(void) { return 7; }\nimport \"C\"\n\nfunc main() { println(C.seven()) }\n",
+    )?;
+    assert!(bench.ensure().await.is_err(), "it does not say that it has parts in C");
+    bench.write("component.yaml", &format!("{spec}cgo: true\n"))?;
+    let program = bench.ensure().await?;
+    assert_eq!(String::from_utf8_lossy(&Command::new(&program).output()?.stderr), "7\n");
+    // Images take no program that needs libraries.
+    crate::image::Image::new("tiny:v1", program)?.build()?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn while_one_builds_the_others_wait() -> anyhow::Result<()> {
     let bench = Bench::new()?;
     let entry = bench.entry().await?;
@@ -239,7 +256,7 @@ async fn a_component_that_does_not_compile_is_answered_with_the_words_of_go() ->
     let bench = Bench::new()?;
     bench.write("main.go", &program("nonsense()"))?;
     let error = bench.ensure().await.expect_err("it cannot be built").to_string();
-    assert!(error.starts_with("Building tiny failed. Go said:"), "{error}");
+    assert!(error.starts_with("Building tiny failed. The output of Go:"), "{error}");
     assert!(error.contains("undefined: nonsense"), "{error}");
     assert_eq!(bench.entries(), [""; 0]);
     Ok(())

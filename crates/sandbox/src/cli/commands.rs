@@ -87,6 +87,9 @@ pub(super) fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
         if let Some(pods) = part.pods() {
             return logs_of_pods(pods, &existing, args);
         }
+        if part.is_images() {
+            bail!("{part} is images for pods, which keep their own logs: `sandbox exec -- kubectl logs`.");
+        }
         if !part.is_process() {
             bail!("{part} is a program to be called, and keeps no log.");
         }
@@ -100,7 +103,7 @@ pub(super) fn logs(args: &Logs) -> anyhow::Result<ExitCode> {
         existing.home.log(component?)
     };
     match print(&path, args) {
-        // The reader of a pipe has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error).with_context(|| format!("Cannot read {}", path.display())),
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -174,7 +177,7 @@ fn prepared(command: &[OsString], kubeconfig: &Path, binaries: &Binaries) -> any
     Ok(command)
 }
 
-/// Tells tests inside that the cluster is a sandbox, and where its logs are.
+/// Sets the variables from which tests inside know that the cluster is a sandbox, and where its logs are.
 fn announce(command: &mut Command, home: &Home, audit: bool) {
     command.env("OPCORE_SANDBOX_HOME", home.dir());
     if audit {

@@ -1,4 +1,4 @@
-//! Writes down and shows how a start proceeds.
+//! Records and shows the progress of a start.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::progress::{Step, human};
 use crate::state::{self, Record, State};
 use crate::{Component, Part};
 
-/// Writes the state down at every step, so that a start that is killed can be cleaned up after.
+/// Records the state at every step, so that a start that is killed can be cleaned up.
 pub(super) struct Diary {
     home: Home,
     state: Mutex<State>,

@@ -1,4 +1,4 @@
-//! `doctor`: what this machine has and lacks, each lack with its cure.
+//! `doctor`: what this machine has and what is missing, each with its remedy.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ enum Finding {
     Note(String),
     Missing {
         what: String,
-        cure: String,
+        remedy: String,
     },
 }
 
@@ -38,13 +38,13 @@ pub(super) async fn doctor(node: bool) -> anyhow::Result<ExitCode> {
         for requirement in requirements::all() {
             let finding = match requirement.found {
                 Ok(text) => Good(text),
-                Err(what) => Missing { what: format!("{what}; a node needs it"), cure: requirement.cure },
+                Err(what) => Missing { what: format!("{what}; a node needs it"), remedy: requirement.remedy },
             };
             add(requirement.name, finding);
         }
     }
     for part in Part::all() {
-        // Nobody has to have all parts.
+        // A machine need not have all parts.
         if let Err(error) = part.check() {
             add(part.name(), Note(format!("{error:#}")));
         }
@@ -81,10 +81,10 @@ pub(super) async fn doctor(node: bool) -> anyhow::Result<ExitCode> {
         match finding {
             Good(text) => say!("{}  {name:<24} {text}", style::good("ok     ")),
             Note(text) => say!("{}  {name:<24} {text}", style::faint("note   ")),
-            Missing { what, cure } => {
+            Missing { what, remedy } => {
                 missing += 1;
                 say!("{}  {name:<24} {what}", style::bad("MISSING"));
-                say!("         {:<24} cure: {cure}", "");
+                say!("         {:<24} remedy: {remedy}", "");
             }
         }
     }
@@ -112,7 +112,7 @@ fn kernel() -> Finding {
         Ok(_) => Good(version.trim().to_owned()),
         Err(_) => Missing {
             what: format!("the kernel {} has no pidfd_open", version.trim()),
-            cure: "use Linux 5.3 or later".to_owned(),
+            remedy: "use Linux 5.3 or later".to_owned(),
         },
     }
 }
@@ -122,14 +122,14 @@ fn setpriv() -> Finding {
         Ok(path) => Good(path.display().to_string()),
         Err(_) => Missing {
             what: "not found; it ends components with the test that started them".to_owned(),
-            cure: "apt-get install util-linux".to_owned(),
+            remedy: "apt-get install util-linux".to_owned(),
         },
     }
 }
 
 async fn go(catalogue: Option<&Catalogue>) -> Finding {
     let recipes = catalogue.map(Catalogue::all).unwrap_or_default();
-    let cure = || {
+    let remedy = || {
         let usual = Path::new("/usr/local/go/bin");
         if usual.join("go").is_file() && crate::path_lookup("go").is_none() {
             return format!("export PATH=$PATH:{}", usual.display());
@@ -141,10 +141,10 @@ async fn go(catalogue: Option<&Catalogue>) -> Finding {
         )
     };
     let Ok(toolchain) = Toolchain::find().await else {
-        return Missing { what: "not found on the PATH; it builds the components".to_owned(), cure: cure() };
+        return Missing { what: "not found on the PATH; it builds the components".to_owned(), remedy: remedy() };
     };
     match recipes.iter().find_map(|r| toolchain.serves(r).err()) {
-        Some(error) => missing(&error, &cure()),
+        Some(error) => missing(&error, &remedy()),
         None => Good(format!("{} for {}", toolchain.version, toolchain.target)),
     }
 }
@@ -157,7 +157,7 @@ fn component(name: &str, version: &str, condition: Condition) -> Finding {
         }
         Condition::Corrupt(what) => Missing {
             what: format!("the cached build of {version} is damaged: {what}"),
-            cure: format!("sandbox build {name}"),
+            remedy: format!("sandbox build {name}"),
         },
     }
 }
@@ -167,38 +167,38 @@ fn directory(dir: &Path, variable: &str, to_build: bool) -> Finding {
     let Some(existing) = dir.ancestors().find(|d| d.is_dir()) else {
         return Missing {
             what: format!("{} cannot be made", dir.display()),
-            cure: format!("set {variable} to a directory that can be written"),
+            remedy: format!("set {variable} to a directory that can be written"),
         };
     };
     if let Err(error) = tempfile::tempfile_in(existing) {
         return Missing {
             what: format!("{} cannot be written: {error}", existing.display()),
-            cure: format!("set {variable} to a directory that can be written"),
+            remedy: format!("set {variable} to a directory that can be written"),
         };
     }
     let free = rustix::fs::statvfs(existing).map_or(u64::MAX, |s| s.f_bavail * s.f_frsize);
     if to_build && free < SPACE_TO_BUILD {
         return Missing {
             what: format!("{} has only {} MiB free to build in", dir.display(), free >> 20),
-            cure: format!("free 5 GiB, or set {variable} to a directory on a larger disk"),
+            remedy: format!("free 5 GiB, or set {variable} to a directory on a larger disk"),
         };
     }
     Good(format!("{} ({} GiB free)", dir.display(), free >> 30))
 }
 
 fn sandbox(sandboxes: &Sandboxes, name: &str) -> Finding {
-    let cure = format!("sandbox down --name {name}");
+    let remedy = format!("sandbox down --name {name}");
     match sandboxes.find(name) {
         Ok(None) => Note("just went".to_owned()),
         Ok(Some(existing)) => match existing.health {
             Health::Running => Good("runs".to_owned()),
             Health::Starting => Note("is being started".to_owned()),
             Health::HalfStarted => {
-                Missing { what: "was only half started, by a command that was killed".to_owned(), cure }
+                Missing { what: "was started only in part, by a command that was killed".to_owned(), remedy }
             }
-            Health::Broken(dead) => Missing { what: format!("{} of its components do not run", dead.len()), cure },
+            Health::Broken(dead) => Missing { what: format!("{} of its components do not run", dead.len()), remedy },
         },
-        Err(error) => missing(&error, &cure),
+        Err(error) => missing(&error, &remedy),
     }
 }
 
@@ -209,16 +209,16 @@ fn given(variable: &str, path: &Path) -> Finding {
             return Note(format!("{} gives {}", path.display(), held.join(", ")));
         }
         return Missing {
-            what: format!("{} holds no etcd and kube-apiserver", path.display()),
-            cure: format!("unset {variable}"),
+            what: format!("{} does not contain etcd and kube-apiserver", path.display()),
+            remedy: format!("unset {variable}"),
         };
     }
     if path.is_file() {
         return Note(format!("tests use the cluster of {}", path.display()));
     }
-    Missing { what: format!("{} is no file", path.display()), cure: format!("unset {variable}") }
+    Missing { what: format!("{} is not a file", path.display()), remedy: format!("unset {variable}") }
 }
 
-fn missing(error: &anyhow::Error, cure: &str) -> Finding {
-    Missing { what: format!("{error:#}"), cure: cure.to_owned() }
+fn missing(error: &anyhow::Error, remedy: &str) -> Finding {
+    Missing { what: format!("{error:#}"), remedy: remedy.to_owned() }
 }

@@ -75,7 +75,7 @@ fn default_output(image: &str) -> PathBuf {
     format!("{stem}.tar").into()
 }
 
-/// An image is no secret, unlike other temporary files.
+/// An image is not secret, unlike other temporary files.
 fn readable(file: &File) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(std::fs::Permissions::from_mode(0o644))

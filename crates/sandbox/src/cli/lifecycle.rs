@@ -64,7 +64,7 @@ pub(super) async fn up(args: Up) -> anyhow::Result<ExitCode> {
     if state.node {
         say!("  /srv          {}", home.srv().display());
     }
-    parts::tell(&home, &state)?;
+    parts::print_facts(&home, &state)?;
     say!("  use it        sandbox exec{option} -- kubectl get namespaces");
     say!("  stop it       sandbox down{option}");
     Ok(ExitCode::SUCCESS)
@@ -82,7 +82,7 @@ async fn already_there(existing: &Existing, options: &Options) -> anyhow::Result
             parts::add(existing, &options.with).await?;
             say!("Sandbox {name} is already running.");
             say!("  kubeconfig    {}", existing.home.kubeconfig().display());
-            parts::tell(&existing.home, &Sandboxes::from_env()?.get(name)?.state)?;
+            parts::print_facts(&existing.home, &Sandboxes::from_env()?.get(name)?.state)?;
             Ok(ExitCode::SUCCESS)
         }
         Health::Starting | Health::HalfStarted => {
@@ -184,13 +184,13 @@ pub(super) async fn status(name: &str) -> anyhow::Result<ExitCode> {
     }
     all_run &= parts::status(&existing).await;
     say!("kubeconfig: {}", existing.home.kubeconfig().display());
-    parts::tell(&existing.home, &existing.state)?;
+    parts::print_facts(&existing.home, &existing.state)?;
     if all_run {
         return Ok(ExitCode::SUCCESS);
     }
     if existing.health != Health::Starting {
         let option = which_option(name);
-        say!("What the dead ones said last: sandbox logs{option} COMPONENT. Remove all: sandbox down{option}");
+        say!("The logs of those that ended: sandbox logs{option} COMPONENT. Remove everything: sandbox down{option}");
     }
     Ok(ExitCode::FAILURE)
 }
@@ -212,16 +212,16 @@ pub(super) fn usable(name: &str) -> anyhow::Result<Existing> {
     Ok(existing)
 }
 
-/// Removes what killed commands left, and says so.
+/// Removes what killed commands left, and reports it.
 fn sweep(sandboxes: &Sandboxes) -> Vec<String> {
     let mut removed = Vec::new();
     for (name, result) in sandboxes.sweep() {
         match result {
             Ok(()) => {
-                eprintln!("Sandbox {name} was only half started, by a command that was killed: it is removed.");
+                eprintln!("Sandbox {name} was started only in part, by a command that was killed: it is removed.");
                 removed.push(name);
             }
-            Err(error) => eprintln!("Sandbox {name} was only half started, and cannot be removed: {error:#}"),
+            Err(error) => eprintln!("Sandbox {name} was started only in part, and cannot be removed: {error:#}"),
         }
     }
     removed

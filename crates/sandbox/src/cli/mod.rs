@@ -47,7 +47,7 @@ enum Command {
     Down(Down),
     /// Show the sandboxes of this user
     List,
-    /// Show the components of a sandbox; fails when one does not run
+    /// Show the components of a sandbox; fails if one does not run
     Status(Which),
     /// Print the path of a sandbox's kubeconfig
     Kubeconfig(Which),
@@ -69,7 +69,7 @@ enum Command {
     Image(ImageCommand),
     /// Run an OCI registry in a sandbox, unless it has one, and print how to reach it
     Registry(Registry),
-    /// Say what is missing on this machine and how to get it; fails when something is
+    /// Print what is missing on this machine and how to get it; fails if anything is missing
     Doctor(Doctor),
 }
 
@@ -97,7 +97,7 @@ struct ImageBuild {
     /// A part to put into the image, ready to be called: opentofu or terraform, with providers and configuration
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     with: Vec<String>,
-    /// Leave the layers as they are: quicker to make and to load into a node, and three times as large
+    /// Do not compress the layers: faster to build and to load into a node, and three times as large
     #[arg(long)]
     uncompressed: bool,
     /// The tar to write [default: the image's name without its tag, here]
@@ -120,14 +120,14 @@ struct ImageLoad {
 struct Registry {
     #[command(flatten)]
     which: Which,
-    /// One that asks for a password
+    /// A registry with a password
     #[arg(long)]
     auth: bool,
 }
 
 #[derive(Debug, Args)]
 struct Doctor {
-    /// Look at what a node needs, too
+    /// Check what a node needs, too
     #[arg(long)]
     node: bool,
 }
@@ -162,7 +162,7 @@ struct Settings {
     #[arg(long)]
     node: bool,
     /// Parts to run beside Kubernetes: git, kustomize-controller, opentofu, prometheus, registry, registry-auth,
-    /// source-controller, terraform, traefik
+    /// source-controller, spire, terraform, traefik
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     with: Vec<String>,
 }
@@ -208,7 +208,7 @@ struct Logs {
     /// etcd, apiserver, controller-manager, scheduler, audit (after `up --audit`); with a node also
     /// containerd, kubelet, proxy, node-init; and the parts that were added
     component: String,
-    /// Go on printing what is added, until interrupted
+    /// Keep printing new lines, until interrupted
     #[arg(short, long)]
     follow: bool,
     /// Only the last lines

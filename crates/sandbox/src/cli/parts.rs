@@ -103,8 +103,8 @@ impl Drop for Undo {
     }
 }
 
-/// Says how each part of a sandbox is reached.
-pub(super) fn tell(home: &Home, state: &State) -> anyhow::Result<()> {
+/// Prints how each part of a sandbox is reached.
+pub(super) fn print_facts(home: &Home, state: &State) -> anyhow::Result<()> {
     for part in &state.parts {
         for (variable, value) in parts::facts_of(home, *part)?.into_iter().take(1) {
             say!("  {part:<13} {value} {}", style::faint(format!("({variable})")));
@@ -113,13 +113,13 @@ pub(super) fn tell(home: &Home, state: &State) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line of `status` for each part that is no process: whether all of them do their work.
+/// A line of `status` for each part that is not a process: whether all of them do their work.
 pub(super) async fn status(existing: &Existing) -> bool {
     let mut all_run = true;
     for part in &existing.state.parts {
         let state = match &part.definition().work {
             Work::Process { .. } => continue,
-            Work::Files { .. } => style::good("ready"),
+            Work::Images(_) | Work::Files { .. } => style::good("ready"),
             Work::Pods(pods) => match parts::pods_run(pods, &existing.home).await {
                 Ok(true) => style::good("running"),
                 Ok(false) => {

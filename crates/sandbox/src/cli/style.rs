@@ -1,11 +1,11 @@
-//! Colours, where somebody sees them.
+//! Colours on a terminal.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, stderr, stdout};
 
 use crate::progress;
 
-/// Prints a line. A reader that has seen enough and closed the pipe is no reason to panic.
+/// Prints a line. A reader that has closed the pipe is not a reason to panic.
 macro_rules! say {
     ($($text:tt)*) => {{
         use std::io::Write;

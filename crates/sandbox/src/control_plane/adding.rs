@@ -33,6 +33,11 @@ impl ControlPlane {
         match &part.definition().work {
             Work::Process { .. } => self.bring_up(component, observer).await?,
             Work::Files { .. } => self.prepare(part)?,
+            Work::Images(images) => {
+                self.prepare(part)?;
+                let enclosure = self.enclosure().with_context(|| format!("{part} needs a node"))?;
+                parts::load_images(images, &self.binaries, enclosure, &self.home).await?;
+            }
             Work::Pods(pods) => {
                 self.prepare(part)?;
                 let enclosure = self.enclosure().with_context(|| format!("{part} needs a node"))?;
@@ -47,10 +52,7 @@ impl ControlPlane {
 
     /// Writes the files of a part, and what must be known to use it.
     pub(super) fn prepare(&self, part: Part) -> anyhow::Result<()> {
-        let place = self.place(part);
-        std::fs::create_dir_all(place.dir()).with_context(|| format!("Cannot create {}", place.dir().display()))?;
-        (part.definition().prepare)(&place)?;
-        parts::write_facts(&place)
+        parts::prepare(&self.place(part))
     }
 
     pub(super) fn place(&self, part: Part) -> Place<'_> {

@@ -23,7 +23,7 @@ pub(super) fn check(program: &[u8], path: &Path) -> anyhow::Result<()> {
     };
     // 64 bits, the lowest byte first.
     if !program.starts_with(b"\x7fELF\x02\x01") {
-        bail!("{path} is no 64-bit Linux program: an image needs an ELF binary.");
+        bail!("{path} is not a 64-bit Linux program: an image needs an ELF binary.");
     }
     let architecture = match number(18, 2) {
         Some(62) => "amd64",
@@ -82,7 +82,7 @@ mod tests {
         let (own, other) = if machine() == "amd64" { (62, 183) } else { (183, 62) };
         check(&header(own), Path::new("it"))?;
         assert!(refusal(&header(other)).contains("and this machine is"), "{}", refusal(&header(other)));
-        assert!(refusal(b"#!/bin/sh\n").contains("is no 64-bit Linux program"));
+        assert!(refusal(b"#!/bin/sh\n").contains("is not a 64-bit Linux program"));
         // One program header, behind the header, names an interpreter.
         let mut dynamic = header(own);
         dynamic[32] = 64;

@@ -1,4 +1,4 @@
-//! A layer: a tar in which nothing tells when, where and by whom it was made.
+//! A layer: a tar that does not depend on when, where and by whom it was made.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ pub(super) enum Entry {
     Directory(u32),
     /// A file: its mode and its content.
     File(u32, Vec<u8>),
-    /// The very file that is at another place, which comes before it in the order of names. Its mode is told again:
+    /// The very file that is at another place, which comes before it in the order of names. Its mode is repeated:
     /// some unpack a link by setting it.
     Same(u32, String),
 }

@@ -61,7 +61,7 @@ impl Layout {
         let mut layout = Self { files };
         let shown = source.display();
         let Ok(index) = layout.json("index.json") else {
-            bail!("{shown} is no OCI image layout: it has no index.json. `sandbox image build` makes one.");
+            bail!("{shown} is not an OCI image layout: it has no index.json. `sandbox image build` makes one.");
         };
         let manifest = match index["manifests"].as_array().map(Vec::as_slice) {
             Some([manifest]) => manifest.clone(),
@@ -83,7 +83,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// What the configuration of an image says it is built for.
+    /// The platform in the configuration of an image.
     fn architecture(&self, manifest: &Value) -> anyhow::Result<String> {
         let manifest = self.blob(manifest)?;
         let config = self.blob(&manifest["config"])?;

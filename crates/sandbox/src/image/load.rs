@@ -38,7 +38,7 @@ pub(crate) async fn load(layout: Layout, enclosure: &Enclosure, home: &Home) -> 
         if said.contains("no space left on device") {
             bail!("No space is left on the disk for the image {reference} in {}: free some.", home.dir().display());
         }
-        bail!("containerd did not take the image {reference}: {}.", said.trim().trim_start_matches("ctr: "));
+        bail!("containerd refused the image {reference}: {}.", said.trim().trim_start_matches("ctr: "));
     }
     written.await??;
     Ok(())

@@ -1,4 +1,4 @@
-//! Images without a container engine: a static binary and a few files beside it, no shell, no root.
+//! Images without a container engine: a static binary and a few files beside it, no shell, and no root unless it is asked for.
 //!
 //! An image has two layers: what is beside the program, and above it the program, which changes more often. The same
 //! input gives the same bytes: times are zero, names are sorted, owners are numbers.
@@ -22,7 +22,7 @@ pub(crate) use layout::Layout;
 pub(crate) use load::load;
 use name::Name;
 
-/// Whoever needs no rights: the number that others use for the same.
+/// A user without rights, by the number that is usual for it.
 const NOBODY: u64 = 65532;
 
 /// An image to be built: a program that is linked statically, and files beside it.
@@ -30,6 +30,12 @@ const NOBODY: u64 = 65532;
 pub struct Image {
     name: Name,
     binary: PathBuf,
+    /// Where the program is, without the leading slash, where that is not the root.
+    place: Option<String>,
+    /// The arguments that come before those of a container.
+    arguments: Vec<String>,
+    /// The number of the user and group that it runs as.
+    user: u64,
     /// Place in the image, without the leading slash → what is there.
     files: BTreeMap<String, Source>,
     /// Variables of the environment.
@@ -53,10 +59,35 @@ impl Image {
         Ok(Self {
             name: name.parse()?,
             binary: binary.into(),
+            place: None,
+            arguments: Vec::new(),
+            user: NOBODY,
             files: BTreeMap::new(),
             env: BTreeMap::from([("PATH".to_owned(), "/".to_owned())]),
             compressed: false,
         })
+    }
+
+    /// Puts the program at a place, e.g. `/opt/my/bin/my-operator`.
+    ///
+    /// # Errors
+    /// The place is not an absolute path without `..`.
+    pub fn at(mut self, place: &str) -> anyhow::Result<Self> {
+        self.place = Some(path(place)?.to_owned());
+        Ok(self)
+    }
+
+    /// Calls the program with these arguments, before those of a container.
+    #[must_use]
+    pub fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        self
+    }
+
+    /// Runs it as the user and the group of this number, where a pod names no other. Without this it is one without rights.
+    #[must_use]
+    pub fn user(self, user: u64) -> Self {
+        Self { user, ..self }
     }
 
     /// Adds a file at a place, e.g. `/etc/my.conf`. It is readable by everybody, and executable if it is so here. A
@@ -76,7 +107,7 @@ impl Image {
         self.put(Source::Text(content.into()), place)
     }
 
-    /// Sets a variable of the environment. `PATH` is `/` where nobody sets it.
+    /// Sets a variable of the environment. `PATH` is `/` unless it is set.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.insert(name.to_owned(), value.to_owned());
@@ -90,12 +121,8 @@ impl Image {
     }
 
     fn put(mut self, source: Source, place: &str) -> anyhow::Result<Self> {
-        let path = place.strip_prefix('/').unwrap_or_default();
-        if path.is_empty() || path.split('/').any(|part| ["", ".", ".."].contains(&part)) {
-            bail!("{place:?} is no place for a file in an image: write an absolute path, for example /etc/my.conf.");
-        }
-        if self.files.insert(path.to_owned(), source).is_some() {
-            bail!("Two files are to be at {place} in the image.");
+        if self.files.insert(path(place)?.to_owned(), source).is_some() {
+            bail!("Two files have the path {place} in the image: give each a path of its own.");
         }
         Ok(self)
     }
@@ -103,15 +130,16 @@ impl Image {
     /// Builds it.
     ///
     /// # Errors
-    /// The program cannot run in such an image on this machine: it is no ELF program, made for another
+    /// The program cannot run in such an image on this machine: it is not an ELF program, made for another
     /// architecture, or needs libraries.
     pub(crate) fn build(&self) -> anyhow::Result<Layout> {
         let binary = fs::read(&self.binary).with_context(|| format!("Cannot read {}", self.binary.display()))?;
         elf::check(&binary, &self.binary)?;
+        let in_root = self.binary.file_name().and_then(|name| name.to_str());
         let program = self
-            .binary
-            .file_name()
-            .and_then(|name| name.to_str())
+            .place
+            .as_deref()
+            .or(in_root)
             .with_context(|| format!("{} has no usable name", self.binary.display()))?;
 
         let beside = layer::pack(self.beside(program)?)?;
@@ -127,12 +155,13 @@ impl Image {
             });
         }
         let env: Vec<String> = self.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let entrypoint: Vec<String> = std::iter::once(format!("/{program}")).chain(self.arguments.clone()).collect();
         let config = json!({
             "architecture": elf::machine(),
             "os": "linux",
             "config": {
-                "User": format!("{NOBODY}:{NOBODY}"),
-                "Entrypoint": [format!("/{program}")],
+                "User": format!("{0}:{0}", self.user),
+                "Entrypoint": entrypoint,
                 "Env": env,
                 "WorkingDir": "/",
             },
@@ -176,11 +205,24 @@ impl Image {
             };
             entries.insert(place.clone(), entry);
         }
-        if entries.keys().any(|place| place.split('/').next() == Some(program)) {
+        let is_below = |place: &str, above: &str| place.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
+        let in_the_way = |place: &String| place == program || is_below(place, program) || is_below(program, place);
+        if entries.keys().any(in_the_way) {
             bail!("/{program} in the image is the program itself: nothing else can be there.");
         }
         Ok(entries)
     }
+}
+
+/// A place in an image without its leading slash.
+fn path(place: &str) -> anyhow::Result<&str> {
+    let path = place.strip_prefix('/').unwrap_or_default();
+    if path.is_empty() || path.split('/').any(|part| ["", ".", ".."].contains(&part)) {
+        bail!(
+            "{place:?} is not a valid path for a file in an image: write an absolute path, for example /etc/my.conf."
+        );
+    }
+    Ok(path)
 }
 
 fn mode(source: &Path) -> std::io::Result<u32> {

@@ -35,7 +35,9 @@ impl FromStr for Name {
         let tag_fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let parts_fit = path.split('/').all(|part| part.starts_with(|c: char| c.is_ascii_alphanumeric()));
         if !path.chars().all(fits) || !parts_fit || tag.is_empty() || tag.len() > 128 || !tag.chars().all(tag_fits) {
-            bail!("{text:?} is no name of an image: use lower-case letters, digits and -._/ and a tag, as in echo:v1.");
+            bail!(
+                "{text:?} is not a valid name of an image: use lower-case letters, digits and -._/ and a tag, as in echo:v1."
+            );
         }
         // What Kubernetes makes of a short name.
         let full = match path.split_once('/') {

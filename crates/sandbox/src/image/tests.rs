@@ -62,7 +62,7 @@ fn an_image_survives_a_tar_and_a_directory_and_can_be_renamed() -> anyhow::Resul
     Ok(())
 }
 
-/// What a tar says about one of its entries.
+/// The header of an entry of a tar.
 type Entry = (String, tar::EntryType, u32, Option<String>);
 
 /// The layers of an image, the lowest first, as whoever unpacks them meets them.
@@ -133,6 +133,24 @@ fn the_environment_is_what_was_set_and_a_path() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_program_is_where_it_is_put_and_is_called_as_it_is_asked_to() -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = Image::new("server:v1", program(dir.path())?)?;
+    let built = image.build()?.config()?;
+    assert_eq!(built["config"]["Entrypoint"], json!(["/server"]));
+    assert_eq!(built["config"]["User"], "65532:65532", "it has no rights unless it is given some");
+
+    let image = image.at("/opt/server/bin/serve")?.arguments(&["run"]).user(0).text("", "/opt/server/conf")?.build()?;
+    let built = image.config()?;
+    assert_eq!(built["config"]["Entrypoint"], json!(["/opt/server/bin/serve", "run"]));
+    assert_eq!(built["config"]["User"], "0:0");
+    let of_program = layers(&image)?.pop().unwrap_or_default();
+    let places: Vec<String> = of_program.into_iter().map(|(place, ..)| place).collect();
+    assert_eq!(places, ["opt", "opt/server", "opt/server/bin", "opt/server/bin/serve"]);
+    Ok(())
+}
+
+#[test]
 fn nothing_takes_the_place_of_the_program_or_of_a_directory() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     for (places, refusal) in [
@@ -145,6 +163,10 @@ fn nothing_takes_the_place_of_the_program_or_of_a_directory() -> anyhow::Result<
         let refused = image.build().expect_err("two things at one place").to_string();
         assert!(refused.contains(refusal), "{refused}");
     }
+    let image = Image::new("server:v1", program(dir.path())?)?.at("/opt/server")?.text("", "/opt")?;
+    let refused = image.build().expect_err("its directory is a file").to_string();
+    assert!(refused.contains("/opt/server in the image is the program itself"), "{refused}");
+    assert!(Image::new("server:v1", "server")?.at("opt/server").is_err(), "that is no absolute path");
     Ok(())
 }
 

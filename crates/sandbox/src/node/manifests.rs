@@ -39,7 +39,7 @@ async fn apply_one(client: &Client, object: DynamicObject) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Waits until a Deployment is available, or fails with what the cluster says about its pods.
+/// Waits until a Deployment is available, or fails with the state of its pods.
 pub(crate) async fn available(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let deadline = Instant::now() + PATIENCE;
@@ -62,7 +62,7 @@ pub(crate) fn is_available(deployment: &Deployment) -> bool {
     deployment.status.as_ref().and_then(|s| s.available_replicas).is_some_and(|n| n > 0)
 }
 
-/// What the cluster says about the pods of a namespace.
+/// The conditions and Events of the pods of a namespace.
 async fn story(client: &Client, namespace: &str) -> anyhow::Result<String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);

@@ -122,7 +122,7 @@ impl Network {
         Ok(true)
     }
 
-    /// Takes the wire away. It goes with the node anyway, but in the kernel's own time; and when it is gone
+    /// Removes the wire. It goes with the node anyway, but in the kernel's own time; and when it is gone
     /// another sandbox may have one of the same name, which stays.
     pub(crate) fn disconnect(self, home: &Home) {
         let owner = fs::read_to_string(format!("/sys/class/net/{}/ifalias", self.interface())).unwrap_or_default();

@@ -11,7 +11,7 @@ use super::cgroup;
 pub(crate) struct Requirement {
     pub(crate) name: &'static str,
     pub(crate) found: Result<String, String>,
-    pub(crate) cure: String,
+    pub(crate) remedy: String,
 }
 
 /// A program, and the Debian package that brings it.
@@ -39,7 +39,7 @@ pub(crate) fn all() -> Vec<Requirement> {
         all.push(Requirement {
             name: program,
             found: lookup(program).ok_or_else(|| "not found".to_owned()),
-            cure: install(package),
+            remedy: install(package),
         });
     }
     // Nothing is made on the machine itself, not even the place for a mount.
@@ -47,7 +47,7 @@ pub(crate) fn all() -> Vec<Requirement> {
     all.push(Requirement {
         name: "/srv",
         found: if srv { Ok("a directory".to_owned()) } else { Err("there is no such directory".to_owned()) },
-        cure: "mkdir /srv".to_owned(),
+        remedy: "mkdir /srv".to_owned(),
     });
     let lacking = PLUGINS.into_iter().find(|plugin| !Path::new(CNI_PLUGINS).join(plugin).is_file());
     all.push(Requirement {
@@ -56,7 +56,7 @@ pub(crate) fn all() -> Vec<Requirement> {
             None => Ok(CNI_PLUGINS.to_owned()),
             Some(plugin) => Err(format!("{CNI_PLUGINS}/{plugin} is not found")),
         },
-        cure: install("containernetworking-plugins"),
+        remedy: install("containernetworking-plugins"),
     });
     all
 }
@@ -69,11 +69,11 @@ pub(crate) fn check() -> anyhow::Result<()> {
         return Ok(());
     }
     // Where several packages are missing one command brings them all.
-    let mut cures: Vec<&str> = missing.iter().map(|r| r.cure.as_str()).collect();
-    cures.dedup();
+    let mut remedies: Vec<&str> = missing.iter().map(|r| r.remedy.as_str()).collect();
+    remedies.dedup();
     let what: Vec<String> =
         missing.iter().map(|r| format!("{} ({})", r.name, r.found.as_ref().err().map_or("", String::as_str))).collect();
-    bail!("This machine cannot run a node; it lacks {}. Cure: {}", what.join(", "), cures.join("; "))
+    bail!("This machine cannot run a node; it lacks {}. Remedy: {}", what.join(", "), remedies.join("; "))
 }
 
 fn root() -> Requirement {
@@ -81,7 +81,7 @@ fn root() -> Requirement {
     Requirement {
         name: "root",
         found: if root { Ok("yes".to_owned()) } else { Err("containers need root".to_owned()) },
-        cure: "run the command as root, for example with sudo".to_owned(),
+        remedy: "run the command as root, for example with sudo".to_owned(),
     }
 }
 
@@ -94,8 +94,8 @@ fn control_groups() -> Requirement {
         Some(dir) => Err(format!("{} cannot be written", dir.display())),
         None => Ok(format!("{} hierarchies", hierarchies.len())),
     };
-    let cure = "run on a machine, or in a privileged container, that may make control groups".to_owned();
-    Requirement { name: "control groups", found, cure }
+    let remedy = "run on a machine, or in a privileged container, that may make control groups".to_owned();
+    Requirement { name: "control groups", found, remedy }
 }
 
 /// On the path that a node's programs get, not on the caller's.

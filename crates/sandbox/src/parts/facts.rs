@@ -1,4 +1,4 @@
-//! What must be known to use a part: written down when it is started, and read by whoever wants to use it.
+//! What must be known to use a part: recorded when it is started, and read by those who use it.
 
 use std::collections::BTreeMap;
 use std::fs;

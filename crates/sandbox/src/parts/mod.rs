@@ -8,10 +8,12 @@ mod definitions;
 mod facts;
 mod flux;
 mod git;
+mod images;
 mod opentofu;
 mod pods;
 mod prometheus;
 mod registry;
+mod spire;
 mod traefik;
 
 use std::cmp::Ordering;
@@ -22,7 +24,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::binaries::Binaries;
@@ -31,11 +33,12 @@ use crate::image::Image;
 use crate::node::{Network, requirements};
 
 pub(crate) use definitions::install as install_definitions;
-pub(crate) use facts::{all as facts_of_all, of as facts_of, write as write_facts};
+pub(crate) use facts::{all as facts_of_all, of as facts_of};
+pub(crate) use images::{NodeImage, load_all as load_images};
 pub(crate) use pods::{Pods, install as install_pods, run as pods_run};
 
 /// All of them, in the order of their names.
-const ALL: [Part; 9] = [
+const ALL: [Part; 10] = [
     Part(&git::PART),
     Part(&flux::KUSTOMIZE),
     Part(&opentofu::OPENTOFU),
@@ -43,6 +46,7 @@ const ALL: [Part; 9] = [
     Part(&registry::OPEN),
     Part(&registry::WITH_AUTH),
     Part(&flux::SOURCE),
+    Part(&spire::PART),
     Part(&opentofu::TERRAFORM),
     Part(&traefik::PART),
 ];
@@ -82,6 +86,8 @@ pub(crate) enum Work {
     Process { call: fn(&Place<'_>) -> anyhow::Result<Vec<OsString>>, health: &'static str },
     /// Pods on the node.
     Pods(Pods),
+    /// Images on the node, of which others make pods.
+    Images(&'static [NodeImage]),
     /// Nothing: it is a program to be called, here or in an image that it is put into.
     Files { pack: Pack },
 }
@@ -143,7 +149,7 @@ impl Part {
         self.0.about
     }
 
-    /// Why it cannot run on this machine, in words that say what to do about it.
+    /// Why it cannot run on this machine, with the remedy.
     ///
     /// # Errors
     /// It cannot.
@@ -165,11 +171,16 @@ impl Part {
         matches!(self.0.work, Work::Process { .. })
     }
 
+    /// Whether it is images, of which others make pods.
+    pub(crate) fn is_images(self) -> bool {
+        matches!(self.0.work, Work::Images(_))
+    }
+
     /// Its pods, where it has some.
     pub(crate) fn pods(self) -> Option<&'static Pods> {
         match &self.0.work {
             Work::Pods(pods) => Some(pods),
-            Work::Process { .. } | Work::Files { .. } => None,
+            Work::Process { .. } | Work::Images(_) | Work::Files { .. } => None,
         }
     }
 
@@ -180,13 +191,20 @@ impl Part {
     pub(crate) fn pack(self) -> anyhow::Result<Pack> {
         match self.0.work {
             Work::Files { pack } => Ok(pack),
-            Work::Process { .. } | Work::Pods(_) => {
+            Work::Process { .. } | Work::Pods(_) | Work::Images(_) => {
                 let fit = ALL.iter().filter(|part| matches!(part.0.work, Work::Files { .. }));
                 let fit: Vec<_> = fit.map(|part| part.name()).collect();
                 bail!("{self} cannot be put into an image, only {}.", fit.join(", "))
             }
         }
     }
+}
+
+/// Writes the files of a part, and what must be known to use it.
+pub(crate) fn prepare(place: &Place<'_>) -> anyhow::Result<()> {
+    std::fs::create_dir_all(place.dir()).with_context(|| format!("Cannot create {}", place.dir().display()))?;
+    (place.part.definition().prepare)(place)?;
+    facts::write(place)
 }
 
 /// # Errors
@@ -298,7 +316,7 @@ mod tests {
         assert_eq!(
             answer,
             Err("There is no part \"promethues\" to add to a sandbox: choose from git, \
-                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, terraform, traefik."
+                 kustomize-controller, opentofu, prometheus, registry, registry-auth, source-controller, spire, terraform, traefik."
                 .to_owned())
         );
     }
@@ -311,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_without_a_node_are_refused_with_the_cure() -> anyhow::Result<()> {
+    fn pods_without_a_node_are_refused_with_the_remedy() -> anyhow::Result<()> {
         let answer = check(&["traefik".parse()?], false).map_err(|e| e.to_string());
         assert_eq!(answer, Err("traefik runs in pods, and they need a node: add --node.".to_owned()));
         Ok(())

@@ -80,7 +80,7 @@ pub(crate) fn http(
     Ok((head.to_owned(), body.to_owned()))
 }
 
-/// Asks again and again until the answer is good; fails with the last error.
+/// Retries until the answer is good; fails with the last error.
 pub(crate) fn until<T>(mut attempt: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {

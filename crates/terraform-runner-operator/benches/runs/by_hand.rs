@@ -1,5 +1,5 @@
-//! The same Job without an operator: the pod that the operator made for the sample, with the same image, containers and
-//! volumes, in which init, plan and apply run and nothing else.
+//! The same Job without an operator: the pod that the operator created for the sample, with the same image, containers
+//! and volumes, in which only init, plan and apply run.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -28,16 +28,16 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/runs/tofu.rs
 const PATIENCE: Duration = Duration::from_mins(3);
 const NAME: &str = "by-hand";
 
-/// The program that runs in such a pod.
+/// The program that runs in the pod of this Job.
 pub struct Tools(TempDir);
 
 impl Tools {
     /// Compiles it.
     pub fn new() -> anyhow::Result<Self> {
-        // A node has a /tmp of its own, and sees where we are.
+        // A node has its own /tmp, but it can read the directory of this program.
         let own = std::env::current_exe()?;
         let folder = tempfile::tempdir_in(own.parent().context("this program is in a folder")?)?;
-        // The pod's user is nobody in particular.
+        // The user of the pod is not the owner of the folder.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
         rustc.args(["--edition=2024", "-Copt-level=2", "-Ctarget-feature=+crt-static", "-o"]);
@@ -71,10 +71,10 @@ pub async fn measure(client: &Client, sample: &Sample, tools: &Tools) -> anyhow:
     Ok(moments)
 }
 
-/// The Job of the sample, in other hands.
+/// The Job of the sample, but with the program of this benchmark.
 fn job(sample: &Sample, tools: &Path) -> anyhow::Result<Value> {
     let mut pod = serde_json::to_value(&sample.job.spec.as_ref().context("a Job has a spec")?.template.spec)?;
-    // Nobody asks it to end, so that it does not wait for long.
+    // Nothing is stopped gracefully here, so there is no need to wait long.
     pod["terminationGracePeriodSeconds"] = json!(1);
     pod["initContainers"][0]["command"] = json!(["/tf-runner", "sleep", "10m"]);
     pod["containers"][0]["command"] = json!([format!("/{NAME}/{NAME}")]);
@@ -91,11 +91,11 @@ fn job(sample: &Sample, tools: &Path) -> anyhow::Result<Value> {
     }))
 }
 
-/// Waits until the container of its pod has ended, and tells which pod it was.
+/// Waits until the container of its pod has terminated, and returns the name of the pod.
 async fn ended(pods: &Api<Pod>) -> anyhow::Result<String> {
     let config = watcher::Config::default().labels(&format!("job-name={NAME}"));
-    let mut seen = pin!(watcher(pods.clone(), config).applied_objects());
-    while let Some(pod) = seen.next().await {
+    let mut observed = pin!(watcher(pods.clone(), config).applied_objects());
+    while let Some(pod) = observed.next().await {
         let pod = pod?;
         let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
         let is_over = |c: &ContainerStatus| c.state.as_ref().is_some_and(|state| state.terminated.is_some());

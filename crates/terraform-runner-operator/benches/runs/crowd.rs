@@ -1,4 +1,4 @@
-//! A hundred workspaces at once, of which ten may run.
+//! A hundred workspaces at once, of which ten may run concurrently.
 
 use std::fmt;
 use std::pin::pin;
@@ -7,36 +7,36 @@ use std::time::{Duration, Instant};
 use sandbox::Sandbox;
 use serde_json::{Value, json};
 
+use crate::fixture::{Fixture, name};
 use crate::program::Program;
-use crate::scene::{Scene, name};
 
 pub const CROWD: usize = 100;
 const AT_ONCE: usize = 10;
-/// How long a run takes: longer than any look at a workspace may.
+/// How long a run takes: longer than a reconcile of a workspace may.
 const RUN: Duration = Duration::from_secs(2);
 
 pub struct Crowd {
     took: Duration,
-    /// The most runs at once.
+    /// The largest number of concurrent runs.
     most: usize,
-    /// By how many places a Job came earlier or later than its workspace.
+    /// By how many places a Job was created earlier or later than its workspace.
     displaced: usize,
-    /// The most workspaces that waited for a worker.
+    /// The largest number of workspaces that waited for a worker.
     waiting: usize,
     p99: Duration,
     longest: Duration,
 }
 
-pub async fn measure(sandbox: &Sandbox, scene: &mut Scene) -> anyhow::Result<Crowd> {
-    scene.play(RUN);
+pub async fn measure(sandbox: &Sandbox, fixture: &mut Fixture) -> anyhow::Result<Crowd> {
+    fixture.simulate_runs(RUN);
     let program =
         Program::start(sandbox, &[&format!("--max-runs={AT_ONCE}"), &format!("--max-runs-per-namespace={AT_ONCE}")])
             .await?;
     let started = Instant::now();
-    // One after another: only so do they have an order.
-    scene.create(0..CROWD, 1).await?;
+    // One after another, because otherwise they have no order.
+    fixture.create(0..CROWD, 1).await?;
     let mut waiting = 0;
-    let mut all_ready = pin!(scene.ready(CROWD));
+    let mut all_ready = pin!(fixture.ready(CROWD));
     loop {
         tokio::select! {
             ready = &mut all_ready => break ready?,
@@ -47,7 +47,7 @@ pub async fn measure(sandbox: &Sandbox, scene: &mut Scene) -> anyhow::Result<Cro
     }
     let took = started.elapsed();
     let metrics = program.metrics().await?;
-    let record = scene.record();
+    let record = fixture.record();
     anyhow::ensure!(record.order.len() == CROWD, "{} Jobs for {CROWD} workspaces", record.order.len());
     let places = (0..CROWD).filter_map(|number| {
         let place = record.order.iter().position(|workspace| *workspace == name(number))?;
@@ -85,7 +85,7 @@ impl fmt::Display for Crowd {
         writeln!(f, "  most that waited for a worker {:>8}", self.waiting)?;
         write!(
             f,
-            "  all looks took less than      {:>8.2} s    (99 %: {:.2} s; promised: {} s)",
+            "  all reconciles took less than {:>8.2} s    (99 %: {:.2} s; promised: {} s)",
             seconds(self.longest),
             seconds(self.p99),
             seconds(crate::RECONCILE)

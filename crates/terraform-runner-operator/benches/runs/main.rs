@@ -1,44 +1,44 @@
-//! How long it takes from a resource to its outputs beyond what Terraform takes, and what it costs to keep many:
-//! `cargo bench -p terraform-runner-operator`.
+//! How long it takes from a resource to its outputs in addition to the time of Terraform, and what it costs to manage
+//! many workspaces: `cargo bench -p terraform-runner-operator`.
 //!
-//! Times are told beside those of the same Job made by hand, on the same node in the same run; where no node can run, the
-//! benchmark says so and workspace_metrics the rest. It is the released program that is measured, as a process of its own.
+//! Times are compared with those of the same Job without the operator, on the same node in the same run; where no node
+//! can run, the benchmark says so and measures the rest. The release build is measured, in its own process.
 #![allow(unreachable_pub, reason = "a program has no outside; what it shares with a test has")]
 
 mod by_hand;
 mod crowd;
-#[path = "../../tests/support/hands.rs"]
-#[allow(clippy::unwrap_used, reason = "as in the tests that it belongs to")]
-mod hands;
+mod fixture;
 mod moments;
 mod node;
 mod program;
 mod rest;
 mod sample;
-mod scene;
+#[path = "../../tests/support/simulated_runs.rs"]
+#[allow(clippy::unwrap_used, reason = "as in the tests that it belongs to")]
+mod simulated_runs;
 #[allow(dead_code, reason = "compiled for itself, and here for the lints")]
 mod tofu;
 
 use std::time::Duration;
 
 use crowd::Crowd;
+use fixture::Fixture;
 use kube::CustomResourceExt;
 use rest::Rest;
 use sandbox::{Options, Sandbox, results};
-use scene::Scene;
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{SimpleResource, TerraformWorkspace};
 
-/// What is promised.
+/// The limits.
 const SAMPLE: f64 = 4.0;
 const OVERHEAD: f64 = 1.0;
 const RECONCILE: Duration = Duration::from_secs(1);
-/// Sixteen workers look at workspaces at once, and ten runs begin at once: among these there is no order.
+/// Sixteen workers reconcile concurrently, and ten runs start concurrently: among these there is no order.
 const DISPLACED: usize = 16 + 10;
 const IDLE_MIB: f64 = 20.0;
 const FULL_MIB: f64 = 60.0;
 
-/// The one that the operators choose: memory is measured here.
+/// The allocator of the operators, because memory is measured here.
 #[global_allocator]
 static ALLOCATOR: opcore::Allocator = opcore::Allocator;
 
@@ -77,10 +77,10 @@ async fn many() -> anyhow::Result<Many> {
     install(&sandbox).await?;
     let idle = idle(&sandbox).await?;
     println!("memory without a workspace      {idle:>8.1} MiB  (promised: {IDLE_MIB} MiB)");
-    let mut scene = Scene::new(&sandbox, "crowd").await?;
-    let crowd = crowd::measure(&sandbox, &mut scene).await?;
+    let mut fixture = Fixture::new(&sandbox, "crowd").await?;
+    let crowd = crowd::measure(&sandbox, &mut fixture).await?;
     println!("{crowd}");
-    let rest = rest::measure(&sandbox, &mut scene).await?;
+    let rest = rest::measure(&sandbox, &mut fixture).await?;
     println!("{rest}");
     Ok(Many { idle, crowd, rest })
 }
@@ -106,10 +106,10 @@ async fn install(sandbox: &Sandbox) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the program holds in memory while nothing is asked of it.
+/// The memory of the program while it is idle.
 async fn idle(sandbox: &Sandbox) -> anyhow::Result<f64> {
     let program = program::Program::start(sandbox, &[]).await?;
-    // What the start left over is given back.
+    // Memory that the start no longer needs is returned to the system.
     tokio::time::sleep(Duration::from_secs(3)).await;
     program.resident()
 }

@@ -1,4 +1,4 @@
-//! When something happened, in seconds since it began.
+//! When something happened, in seconds since the start.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
 
-/// What begins in a log's line.
+/// The prefix of lines in a log at which a step starts.
 pub const STEP: &str = "── ";
 
-/// When what happened for the first time, by its name.
+/// When each event happened for the first time, by its name.
 pub struct Moments {
     began: Timestamp,
     first: BTreeMap<String, f64>,
 }
 
 impl Moments {
-    /// It begins now.
+    /// Starts now.
     pub fn begin() -> Self {
         Self { began: Timestamp::now(), first: BTreeMap::new() }
     }
 
-    /// This happened at that time; when it did so before, it is not the first.
+    /// This happened at that time; only the first time counts.
     pub fn note(&mut self, what: &str, at: Timestamp) {
         let seconds = at.duration_since(self.began).as_secs_f64();
         self.first.entry(what.to_owned()).or_insert(seconds);
     }
 
-    /// The same, that much later than something else.
+    /// The same, this much later than another event.
     pub fn after(&mut self, what: &str, before: &str, milliseconds: u64) -> anyhow::Result<()> {
         #[expect(clippy::cast_precision_loss, reason = "a run takes seconds")]
         let seconds = self.at(before)? + milliseconds as f64 / 1000.0;
@@ -46,8 +46,8 @@ impl Moments {
         self.first.get(what).copied().with_context(|| format!("nothing was seen of: {what}"))
     }
 
-    /// Takes the steps from the log of a pod's Terraform: the container runtime notes the time of each line, where a pod's
-    /// status knows whole seconds, and late.
+    /// Reads the steps from the log of the pod's Terraform: the container runtime records the time of each line,
+    /// whereas the status of a pod has only whole seconds, and is late.
     pub async fn read(&mut self, pods: &Api<Pod>, pod: &str) -> anyhow::Result<()> {
         let params = LogParams { container: Some("terraform".to_owned()), timestamps: true, ..LogParams::default() };
         let log = pods.logs(pod, &params).await?;
@@ -60,7 +60,7 @@ impl Moments {
     }
 }
 
-/// The middle one.
+/// The median.
 pub fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,4 +1,4 @@
-//! The sample on a node with real pods, beside the same Job made by hand in the same run.
+//! The sample on a node with real pods, compared with the same Job without the operator in the same run.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::{by_hand, sample};
 const ROUNDS: usize = 5;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What happens: as it is called here and in a Job by hand, and the second at which the timeline has it that this operator
-/// was asked to beat. Sixty of its seconds are a sleep in its module, which is a variable in ours, and 0s.
+/// The events: their names here and in the Job without the operator, and the second at which the reference timeline has
+/// them. Sixty of its seconds are a sleep in its module, which is a variable in ours, and 0s.
 const TIMELINE: [(&str, Option<&str>, Option<f64>); 13] = [
     ("workspace made", None, None),
     ("inputs kept", None, Some(2.0)),
@@ -62,7 +62,7 @@ pub async fn measure() -> anyhow::Result<Node> {
         let namespace = sandbox.namespace("sample").await?;
         let sample = sample::measure(&client, &namespace).await?;
         let by_hand = by_hand::measure(&client, &sample, &tools).await?;
-        // The first one reads the programs from the disk.
+        // The first round reads the programs from the disk.
         if round > 0 {
             node.ours.push(sample.moments);
             node.by_hand.push(by_hand);
@@ -71,7 +71,7 @@ pub async fn measure() -> anyhow::Result<Node> {
     Ok(node)
 }
 
-/// Builds it nearly as it is released.
+/// Builds it almost as for a release.
 async fn image() -> anyhow::Result<Image> {
     let mut images = Command::new(Path::new(ROOT).join("hack/images"));
     let built =
@@ -102,7 +102,8 @@ impl Node {
         of(&self.ours, "Ready").unwrap_or_default().into_iter().fold(0.0, f64::max)
     }
 
-    /// Beyond the same Job by hand, until its last step is done: the cluster hears of that later.
+    /// The additional time until the last step is done, compared with the same Job without the operator; the cluster is
+    /// notified later.
     fn overhead(&self) -> f64 {
         self.total() - usual(&self.by_hand, "done")
     }
@@ -147,7 +148,7 @@ impl fmt::Display for Node {
             crate::SAMPLE
         )?;
         let (done, ended) = (usual(&self.by_hand, "done"), usual(&self.by_hand, "ended"));
-        writeln!(f, "  the same Job by hand          {done:>8.2} s    (the cluster hears of it: {ended:.2} s)")?;
+        writeln!(f, "  the same Job by hand          {done:>8.2} s    (reported in the cluster: {ended:.2} s)")?;
         writeln!(f, "  beyond it                     {:>8.2} s    (promised: {} s)", self.overhead(), crate::OVERHEAD)?;
         write!(f, "  seconds until                     ours   by hand   as it was")?;
         let cell = |seconds: Option<f64>| seconds.map_or_else(String::new, |seconds| format!("{seconds:.2}"));

@@ -1,4 +1,4 @@
-//! The operator as it is released: a process of its own, and what it tells of itself.
+//! The release build of the operator in its own process, and its metrics.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -10,17 +10,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Nothing was looked at for so long: it is at rest.
+/// After this time without a reconcile, it counts as idle.
 const REST: Duration = Duration::from_secs(3);
 
-/// Ends with us.
+/// Stopped when this is dropped.
 pub struct Program {
     child: Child,
     port: u16,
 }
 
 impl Program {
-    /// Starts it on everything that there is, and waits until it is ready.
+    /// Starts it on all existing objects, and waits until it is ready.
     pub async fn start(sandbox: &Sandbox, more: &[&str]) -> anyhow::Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_terraform-runner-operator"));
@@ -39,18 +39,18 @@ impl Program {
         Ok(program)
     }
 
-    /// Waits until it has looked at workspaces so often, and then for some time at none.
-    pub async fn at_rest(&self, looks: usize) -> anyhow::Result<()> {
+    /// Waits until it has reconciled this often, and then is idle for some time.
+    pub async fn at_rest(&self, reconciles: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut before = None;
         loop {
             let metrics = self.metrics().await?;
-            let now = metrics.looks();
-            if now >= looks && before == Some(now) {
+            let now = metrics.reconciles();
+            if now >= reconciles && before == Some(now) {
                 return Ok(());
             }
-            anyhow::ensure!(Instant::now() < deadline, "it does not come to rest: {now} looks of {looks}");
-            before = (now >= looks).then_some(now);
+            anyhow::ensure!(Instant::now() < deadline, "it does not become idle: {now} reconciles of {reconciles}");
+            before = (now >= reconciles).then_some(now);
             tokio::time::sleep(if before.is_some() { REST } else { Duration::from_millis(50) }).await;
         }
     }
@@ -59,10 +59,11 @@ impl Program {
         self.ask("/metrics").await.map(Metrics)
     }
 
-    /// What it holds in memory, in MiB.
+    /// Its memory, in MiB.
     pub fn resident(&self) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the kernel tells no VmRSS")?;
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the kernel reports no VmRSS")?;
         let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
         Ok(kib / 1024.0)
     }
@@ -84,28 +85,28 @@ impl Drop for Program {
     }
 }
 
-/// What it tells of itself.
+/// Its metrics.
 pub struct Metrics(String);
 
 impl Metrics {
-    /// How often it has looked at a workspace without being refused anything.
-    pub fn looks(&self) -> usize {
+    /// The number of reconciles without a refused write.
+    pub fn reconciles(&self) -> usize {
         results::count(&self.0, "opcore_reconciles_total", |line| of_workspaces(line) && line.contains("\"ok\""))
     }
 
-    /// The writes that it sent so far; Events are no objects of anyone.
+    /// The number of writes so far, without Events.
     pub fn writes(&self) -> usize {
         results::count(&self.0, "opcore_api_requests_total", |line| {
             !["\"get\"", "\"list\"", "\"watch\"", "events"].iter().any(|word| line.contains(word))
         })
     }
 
-    /// How many workspaces wait for a worker.
+    /// The number of workspaces that wait for a worker.
     pub fn waiting(&self) -> usize {
         results::count(&self.0, "opcore_queue_depth", of_workspaces)
     }
 
-    /// A time within which so large a part of all looks at a workspace ended: the histogram knows no finer.
+    /// The time within which this part of all reconciles ended, with the precision of the histogram.
     pub fn within(&self, part: f64) -> Duration {
         let all = results::count(&self.0, "opcore_reconcile_duration_seconds_count", of_workspaces);
         let name = "opcore_reconcile_duration_seconds_bucket{";
@@ -114,7 +115,7 @@ impl Metrics {
             let count = line.rsplit(' ').next()?.parse::<usize>().ok()?;
             Some((bound, count))
         });
-        #[expect(clippy::cast_precision_loss, reason = "looks are few")]
+        #[expect(clippy::cast_precision_loss, reason = "reconciles are few")]
         let enough = |count: usize| count as f64 >= part * all as f64;
         let bound = bounds.filter(|(bound, count)| bound.is_finite() && enough(*count)).map(|(bound, _)| bound);
         bound.min_by(f64::total_cmp).map_or(Duration::MAX, Duration::from_secs_f64)

@@ -1,4 +1,5 @@
-//! The sample, from its creation until it is ready: all that happens on the way is watched, and noted when it is told.
+//! The sample, from its creation until it is ready: everything in between is watched, and its time recorded when the
+//! event arrives.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -26,17 +27,17 @@ use crate::moments::Moments;
 const PATIENCE: Duration = Duration::from_mins(3);
 const WATCHING: &str = "watching";
 
-/// What was told, and when.
-type Told = (&'static str, Timestamp);
+/// An event, and its time.
+type Moment = (&'static str, Timestamp);
 
-/// A sample that is ready, and the Job that did it.
+/// A sample that is ready, and its Job.
 pub struct Sample {
     pub object: SimpleResource,
     pub job: Job,
     pub moments: Moments,
 }
 
-/// The sample as people apply it.
+/// The sample as users apply it.
 fn object(namespace: &str) -> anyhow::Result<SimpleResource> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "infra.opr8r/v1alpha1", "kind": "SimpleResource",
@@ -48,13 +49,13 @@ fn object(namespace: &str) -> anyhow::Result<SimpleResource> {
 /// Creates it in an empty namespace, and waits until it is ready and its pod is gone.
 pub async fn measure(client: &Client, namespace: &str) -> anyhow::Result<Sample> {
     let mut watches = JoinSet::new();
-    let mut told = watch_all(client, namespace, &mut watches).await?;
+    let mut reported = watch_all(client, namespace, &mut watches).await?;
     let samples: Api<SimpleResource> = Api::namespaced(client.clone(), namespace);
     let mut moments = Moments::begin();
     let object = samples.create(&PostParams::default(), &object(namespace)?).await?;
     let through = async {
         while !(moments.has("Ready") && moments.has("Job complete")) {
-            let (what, at) = told.recv().await.context("nothing is watched any more")?;
+            let (what, at) = reported.recv().await.context("nothing is watched any more")?;
             moments.note(what, at);
         }
         anyhow::Ok(())
@@ -81,24 +82,24 @@ async fn report(client: &Client, namespace: &str) -> anyhow::Result<Report> {
     Ok(serde_json::from_slice(&report.context("there is no report")?.0)?)
 }
 
-/// Returns when all watches have begun.
+/// Returns when all watches have started.
 async fn watch_all(
     client: &Client,
     namespace: &str,
     watches: &mut JoinSet<()>,
-) -> anyhow::Result<UnboundedReceiver<Told>> {
-    let (tell, mut told) = unbounded_channel();
-    watches.spawn(watch(client, namespace, tell.clone(), |sample: &SimpleResource| {
+) -> anyhow::Result<UnboundedReceiver<Moment>> {
+    let (sender, mut reported) = unbounded_channel();
+    watches.spawn(watch(client, namespace, sender.clone(), |sample: &SimpleResource| {
         let ready = sample.status.as_ref().is_some_and(|status| is_true(&status.conditions, READY));
         if ready { vec!["Ready"] } else { vec![] }
     }));
-    watches.spawn(watch(client, namespace, tell.clone(), |_: &TerraformWorkspace| vec!["workspace made"]));
-    watches.spawn(watch(client, namespace, tell.clone(), |job: &Job| {
+    watches.spawn(watch(client, namespace, sender.clone(), |_: &TerraformWorkspace| vec!["workspace made"]));
+    watches.spawn(watch(client, namespace, sender.clone(), |job: &Job| {
         let complete = job.status.as_ref().is_some_and(|status| status.completion_time.is_some());
         if complete { vec!["Job made", "Job complete"] } else { vec!["Job made"] }
     }));
-    watches.spawn(watch(client, namespace, tell.clone(), of_pod));
-    watches.spawn(watch(client, namespace, tell, |secret: &Secret| {
+    watches.spawn(watch(client, namespace, sender.clone(), of_pod));
+    watches.spawn(watch(client, namespace, sender, |secret: &Secret| {
         if secret.data.as_ref().is_some_and(|data| data.contains_key(REPORT_KEY)) {
             return vec!["report written"];
         }
@@ -109,10 +110,10 @@ async fn watch_all(
         }
     }));
     for _ in 0..watches.len() {
-        let (what, _) = told.recv().await.context("nothing is watched")?;
+        let (what, _) = reported.recv().await.context("nothing is watched")?;
         anyhow::ensure!(what == WATCHING, "the namespace is not empty: {what}");
     }
-    Ok(told)
+    Ok(reported)
 }
 
 fn of_pod(pod: &Pod) -> Vec<&'static str> {
@@ -131,11 +132,11 @@ fn of_pod(pod: &Pod) -> Vec<&'static str> {
     all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, what)| what).collect()
 }
 
-/// Notes what objects of a kind tell when the watch brings them: their own times are whole seconds.
+/// Records the time at which the events of a kind arrive, because their own times are whole seconds.
 fn watch<K>(
     client: &Client,
     namespace: &str,
-    tell: UnboundedSender<Told>,
+    sender: UnboundedSender<Moment>,
     moments: impl Fn(&K) -> Vec<&'static str> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static
 where
@@ -158,7 +159,7 @@ where
                 _ => vec![],
             };
             for what in what {
-                let _ = tell.send((what, at));
+                let _ = sender.send((what, at));
             }
         }
     }

@@ -1,6 +1,7 @@
-//! What a Job by hand runs in its pod: init, plan and apply, as the runner calls them, and nothing else.
+//! The program that runs in the pod of the Job without the operator: init, plan and apply, as the runner calls them,
+//! and nothing else.
 //!
-//! It is compiled for itself, without libraries, because the image has no shell.
+//! It is compiled separately, without libraries, because the image has no shell.
 
 use std::process::{Command, ExitCode};
 
@@ -11,7 +12,7 @@ const STEPS: [&[&str]; 3] = [
     &["apply", "-input=false", "-json", "plan"],
 ];
 
-/// The log tells when each step begins, and when all are done.
+/// The log says when each step starts, and when all are done.
 pub fn main() -> ExitCode {
     for (variable, file) in [("MODULE", "main.tf"), ("VARIABLES", "terraform.tfvars.json")] {
         let text = std::env::var(variable).unwrap_or_default();

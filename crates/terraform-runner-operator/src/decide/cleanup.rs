@@ -7,7 +7,7 @@ use opcore::Write;
 use opcore::writes::{Delete, Dependants, Target};
 
 use crate::api::v1alpha1::{OutputsWritten, TerraformWorkspace, TerraformWorkspaceStatus};
-use crate::observe::{JobEnd, JobSeen, Observed};
+use crate::observe::{JobEnd, Observed, ObservedJob};
 use crate::render;
 
 /// The most that a Secret can hold in Kubernetes.
@@ -20,23 +20,23 @@ const SECRET_BYTES: usize = 1 << 20;
 /// When they do not fit into a Secret, as a sentence.
 pub(super) fn outputs(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
 ) -> Result<Vec<Write>, String> {
     // One of our own names is refused, because the Secret of that name holds other data.
     let may_write = status.last_applied.is_some() && workspace.spec.outputs.taken().is_none();
     let name = render::outputs_name(workspace);
-    if let Some(fault) = seen.outputs_fault.as_ref().filter(|_| may_write) {
+    if let Some(fault) = observed.outputs_fault.as_ref().filter(|_| may_write) {
         return Err(format!(
-            "The outputs that the last run told are not read: {fault}. {name} is not written. Make the outputs of the module smaller."
+            "The outputs of the last run cannot be used: {fault}. Secret {name} is not written. Make the outputs of the module smaller."
         ));
     }
-    let Some(outputs) = seen.outputs.as_ref().filter(|_| may_write) else { return Ok(Vec::new()) };
+    let Some(outputs) = observed.outputs.as_ref().filter(|_| may_write) else { return Ok(Vec::new()) };
     let secret = render::outputs_secret(workspace, outputs);
     let bytes: usize = secret.data.iter().flatten().map(|(_, value)| value.0.len()).sum();
     if bytes > SECRET_BYTES {
         return Err(format!(
-            "The outputs take {bytes} bytes, and a Secret holds {SECRET_BYTES}: {name} is not written. Choose those that are needed with spec.outputs.include. What was applied stays applied."
+            "The outputs have {bytes} bytes, but a Secret can hold only {SECRET_BYTES}. Secret {name} is not written. Select the required outputs with spec.outputs.include. The applied resources are not affected."
         ));
     }
     status.outputs = render::statuses(workspace, outputs);
@@ -44,7 +44,7 @@ pub(super) fn outputs(
     let report = render::names(workspace).report();
     status.outputs_written = Some(OutputsWritten {
         generation: workspace.metadata.generation.unwrap_or_default(),
-        report: seen
+        report: observed
             .parts
             .iter()
             .find(|part| part.target.name == report)
@@ -53,7 +53,7 @@ pub(super) fn outputs(
         // The code that writes the Secret fills in its name.
         secret: String::new(),
     });
-    let old = seen.parts.iter().filter(|part| part.part == "outputs" && part.target.name != name);
+    let old = observed.parts.iter().filter(|part| part.part == "outputs" && part.target.name != name);
     let old = old.map(|part| delete(part.target.clone()));
     Ok(Write::apply(&secret).into_iter().chain(old).collect())
 }
@@ -61,7 +61,7 @@ pub(super) fn outputs(
 /// The deletes of Jobs whose result is recorded, and of inputs that no run and no destroy needs any more.
 pub(super) fn leftovers(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &TerraformWorkspaceStatus,
 ) -> Vec<Write> {
     let mut writes = Vec::new();
@@ -71,7 +71,7 @@ pub(super) fn leftovers(
         return writes;
     }
     let current = status.run.as_ref().map(|run| run.job.as_str());
-    let mut over: Vec<&JobSeen> = seen.jobs.iter().filter(|job| job.ended.is_some() && !job.deleting).collect();
+    let mut over: Vec<&ObservedJob> = observed.jobs.iter().filter(|job| job.ended.is_some() && !job.deleting).collect();
     over.sort_by_key(|job| std::cmp::Reverse(job.made_at));
     let keep = usize::try_from(workspace.spec.history.failed_jobs).unwrap_or_default();
     let mut failed = 0;
@@ -87,7 +87,7 @@ pub(super) fn leftovers(
     // not learn in time that its run was no longer wanted.
     let names = render::names(workspace);
     let remembered: BTreeSet<String> = status.history.iter().map(|record| names.job(record.number)).collect();
-    let strays = seen.jobs.iter().filter(|job| job.ended.is_none() && !job.deleting);
+    let strays = observed.jobs.iter().filter(|job| job.ended.is_none() && !job.deleting);
     let strays = strays.filter(|job| {
         let name = &job.target.name;
         Some(name.as_str()) != current && !remembered.contains(name)
@@ -106,12 +106,12 @@ pub(super) fn leftovers(
     .collect();
     let begins: Vec<String> = needed.iter().map(|hash| names.inputs_chunk(hash, 0)).collect();
     let is_needed = |name: &str| begins.iter().any(|first| name.starts_with(first.trim_end_matches('0')));
-    let inputs = seen.parts.iter().filter(|part| part.part == "inputs" && !is_needed(&part.target.name));
+    let inputs = observed.parts.iter().filter(|part| part.part == "inputs" && !is_needed(&part.target.name));
     writes.extend(inputs.map(|part| delete(part.target.clone())));
     // A new version goes into its own place; the one that it replaces holds values unnecessarily.
-    let counts = |place| seen.kept_places.as_ref().is_none_or(|kept| kept.contains(&place));
+    let counts = |place| observed.kept_places.as_ref().is_none_or(|kept| kept.contains(&place));
     let dropped =
-        seen.parts.iter().filter(|part| names.place_of(&part.target.name).is_some_and(|place| !counts(place)));
+        observed.parts.iter().filter(|part| names.place_of(&part.target.name).is_some_and(|place| !counts(place)));
     writes.extend(dropped.map(|part| {
         // If a process writes into it at this moment, it stays.
         let resource_version = Some(part.version.clone());
@@ -120,7 +120,7 @@ pub(super) fn leftovers(
     // A plan contains the planned values in plain text.
     let is_needed = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && !plan.discarded)
         || status.run.as_ref().is_some_and(|run| !run.is_over());
-    let plans = seen.parts.iter().filter(|part| !is_needed && is_of_plan(&names.plan(), &part.target.name));
+    let plans = observed.parts.iter().filter(|part| !is_needed && is_of_plan(&names.plan(), &part.target.name));
     writes.extend(plans.map(|part| delete(part.target.clone())));
     writes
 }

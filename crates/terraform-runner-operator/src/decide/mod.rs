@@ -66,29 +66,29 @@ fn class(action: Action) -> Class {
 /// Decides how to keep a workspace applied.
 pub fn keep_applied(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     settings: &Settings,
     now: Timestamp,
 ) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
-    let notes: Vec<Note> = run_result::take_in(workspace, seen, &mut status, now);
-    key_places(seen, &mut status);
+    let notes: Vec<Note> = run_result::take_in(workspace, observed, &mut status, now);
+    key_places(observed, &mut status);
     let has_ended = |status: Option<&TerraformWorkspaceStatus>| status?.run.as_ref().map(Run::is_over);
     let just_ended = has_ended(workspace.status.as_ref()) == Some(false) && has_ended(Some(&status)) == Some(true);
     next_run::heed(workspace, &mut status);
-    next_run::forget(workspace, seen, &mut status);
+    next_run::forget(workspace, observed, &mut status);
     let mut writes = Writes::new();
-    drop_unbegun(workspace, seen, &mut status, now);
+    drop_unbegun(workspace, observed, &mut status, now);
     let mut queued = false;
-    let mut assessment = match next_run::want(workspace, seen, &status, now) {
+    let mut assessment = match next_run::want(workspace, observed, &status, now) {
         NextStep::Nothing(assessment) => {
-            writes = make_job(workspace, seen, &status, settings);
-            let start_by = next_run::start_by(seen, &status, settings.start_within);
+            writes = make_job(workspace, observed, &status, settings);
+            let start_by = next_run::start_by(observed, &status, settings.start_within);
             let is_late = start_by.is_some_and(|at| at <= now);
             // A run that was given up may have started since.
             let given_up_before = status.run.as_ref().is_some_and(|run| run.given_up);
-            if is_late || given_up_before || is_outdated(workspace, seen, &status) {
-                writes.together(given_up(workspace, seen, &mut status, is_late, now));
+            if is_late || given_up_before || is_outdated(workspace, observed, &status) {
+                writes.together(given_up(workspace, observed, &mut status, is_late, now));
             }
             let next = [assessment.next, start_by.filter(|_| !is_late)].into_iter().flatten().min();
             assessment.until(next)
@@ -96,20 +96,20 @@ pub fn keep_applied(
         // The result of a run is published before anything is written for the next one, because that write may fail.
         NextStep::Run(next_run) if just_ended => Assessment::next(&next_run),
         NextStep::Run(next_run) => {
-            if let Some(obstacle) = obstacles::obstacle(workspace, seen, &next_run, now) {
+            if let Some(obstacle) = obstacles::obstacle(workspace, observed, &next_run, now) {
                 queued = obstacle.queued;
                 stopped(obstacle, &mut status, &mut writes)
             } else {
-                begin(workspace, seen, &next_run, &mut status, &mut writes, now);
+                begin(workspace, observed, &next_run, &mut status, &mut writes, now);
                 // The workspace that is being compared is ready.
                 if next_run.action == Action::Check { next_run::ready(&status) } else { Assessment::running(&status) }
             }
         }
     };
-    writes.together(cleanup::leftovers(workspace, seen, &status));
-    let new_key = seen.key.as_ref().filter(|key| !key.is_kept);
+    writes.together(cleanup::leftovers(workspace, observed, &status));
+    let new_key = observed.key.as_ref().filter(|key| !key.is_kept);
     writes.together(new_key.and_then(|key| Write::apply(&render::key_secret(workspace, &key.value)).ok()));
-    match cleanup::outputs(workspace, seen, &mut status) {
+    match cleanup::outputs(workspace, observed, &mut status) {
         // Last, so that a foreign Secret of that name does not prevent anything else.
         Ok(outputs) => {
             writes.together(outputs);
@@ -130,8 +130,8 @@ pub fn keep_applied(
 
 /// Replaces records of the place of the state that were made without the key of the workspace. The place is the same: it is
 /// only recorded in a way that reveals nothing about its settings.
-fn key_places(seen: &Observed, status: &mut TerraformWorkspaceStatus) {
-    let Ok(inputs) = &seen.inputs else { return };
+fn key_places(observed: &Observed, status: &mut TerraformWorkspaceStatus) {
+    let Ok(inputs) = &observed.inputs else { return };
     let of_run = status.run.iter_mut().flat_map(|run| [&mut run.backend, &mut run.previous_backend]);
     for place in of_run.chain([&mut status.begun_backend]).flatten() {
         if *place == inputs.unkeyed_backend {
@@ -143,30 +143,30 @@ fn key_places(seen: &Observed, status: &mut TerraformWorkspaceStatus) {
 /// Keeps the inputs and records the run in the status. Its Job is created when that is published.
 fn begin(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     next_run: &NextRun,
     status: &mut TerraformWorkspaceStatus,
     writes: &mut Writes,
     now: Timestamp,
 ) {
-    let inputs = seen.inputs.as_ref().ok().filter(|inputs| inputs.hash == next_run.inputs);
+    let inputs = observed.inputs.as_ref().ok().filter(|inputs| inputs.hash == next_run.inputs);
     if let Some(inputs) = inputs
-        && seen.kept_inputs(&render::names(workspace), &next_run.inputs).is_none()
+        && observed.kept_inputs(&render::names(workspace), &next_run.inputs).is_none()
     {
         let secrets = render::input_secrets(workspace, inputs);
         writes.together(secrets.iter().filter_map(|secret| Write::apply(secret).ok()));
     }
     // Long before the permissions are needed: the API server takes a moment to know them.
-    let adopts = seen.adopted.as_ref().map(|adopted| adopted.secret.clone());
-    writes.together(render::rights(workspace, places(workspace, seen), adopts.as_deref()));
+    let adopts = observed.adopted.as_ref().map(|adopted| adopted.secret.clone());
+    writes.together(render::rights(workspace, places(workspace, observed), adopts.as_deref()));
     let last = status.run.as_ref();
-    let number = last.map_or(1, |run| run.number + 1);
+    let number = last.map_or(1, |run| run.number.saturating_add(1));
     if next_run.action == Action::Destroy && last.is_none_or(|run| run.action != Action::Destroy) {
         // Earlier failures say nothing about how a destroy will end.
         status.failures = 0;
     }
-    let asked = next_run::is_asked_anew(workspace, status);
-    let anew = asked || next_run::is_repeated_anew(status, &next_run.inputs);
+    let asked = next_run::is_replan_requested(workspace, status);
+    let anew = asked || next_run::repeats_a_request(status, &next_run.inputs);
     let upgrade = next_run.makes_a_plan() && next_run::upgrades(workspace, status, &next_run.inputs);
     let repeats = !asked && next_run::repeats_failure(status, &next_run.inputs);
     status.run = Some(Run {
@@ -211,9 +211,9 @@ fn begin(
 }
 
 /// Whether the active run has a spec or inputs that are no longer wanted.
-fn is_outdated(workspace: &TerraformWorkspace, seen: &Observed, status: &TerraformWorkspaceStatus) -> bool {
+fn is_outdated(workspace: &TerraformWorkspace, observed: &Observed, status: &TerraformWorkspaceStatus) -> bool {
     status.run.as_ref().is_some_and(|run| {
-        let other_inputs = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
+        let other_inputs = observed.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
         other_inputs || is_of_older_spec(workspace, run)
     })
 }
@@ -222,12 +222,12 @@ fn is_outdated(workspace: &TerraformWorkspace, seen: &Observed, status: &Terrafo
 /// would do.
 fn drop_unbegun(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) {
-    let unwanted = is_outdated(workspace, seen, status) || next_run::suspended(workspace).is_some();
-    let unbegun = |run: &&Run| !run.is_over() && run.job_uid.is_none() && seen.job(&run.job).is_none();
+    let unwanted = is_outdated(workspace, observed, status) || next_run::suspended(workspace).is_some();
+    let unbegun = |run: &&Run| !run.is_over() && run.job_uid.is_none() && observed.job(&run.job).is_none();
     if let Some(run) = status.run.as_ref().filter(unbegun).filter(|_| unwanted).cloned() {
         run_result::never_made(run, status, now);
     }
@@ -241,15 +241,15 @@ fn is_of_older_spec(workspace: &TerraformWorkspace, run: &Run) -> bool {
 /// afterwards.
 fn given_up(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
     is_late: bool,
     now: Timestamp,
 ) -> Option<Write> {
     let run = status.run.as_mut().filter(|run| !run.is_over())?;
-    let job = seen.job(&run.job).filter(|job| job.ended.is_none() && !job.deleting)?;
+    let job = observed.job(&run.job).filter(|job| job.ended.is_none() && !job.deleting)?;
     let published = workspace.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| run.given_up);
-    run.given_up = is_late || next_run::does_not_start(&seen.pod, now);
+    run.given_up = is_late || next_run::does_not_start(&observed.pod, now);
     (published && run.given_up).then(|| cleanup::delete(job.target.clone()))
 }
 
@@ -269,23 +269,23 @@ pub(crate) fn refused(status: &mut TerraformWorkspaceStatus, refusal: &Refusal, 
 /// Creates the Job of a run that is published and has none.
 fn make_job(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &TerraformWorkspaceStatus,
     settings: &Settings,
 ) -> Writes {
     let mut writes = Writes::new();
     let unmade = status.run.as_ref().filter(|run| !run.is_over() && run.job_uid.is_none());
-    let Some(run) = unmade.filter(|_| seen.refused.is_none()) else { return writes };
+    let Some(run) = unmade.filter(|_| observed.refused.is_none()) else { return writes };
     let published = workspace.status.as_ref().and_then(|status| status.run.as_ref());
     if published.is_none_or(|published| published.number != run.number) {
         return writes;
     }
     let names = render::names(workspace);
-    if let Some(inputs) = seen.kept_inputs(&names, &run.inputs) {
+    if let Some(inputs) = observed.kept_inputs(&names, &run.inputs) {
         let previous = run.previous_inputs.as_ref().filter(|previous| **previous != run.inputs);
-        let previous = previous.and_then(|hash| seen.kept_inputs(&names, hash)).unwrap_or_default();
+        let previous = previous.and_then(|hash| observed.kept_inputs(&names, hash)).unwrap_or_default();
         let chunks = render::Chunks { inputs, previous };
-        writes.together(render::rights(workspace, places(workspace, seen), run.adopts.as_deref()));
+        writes.together(render::rights(workspace, places(workspace, observed), run.adopts.as_deref()));
         writes.together(render::binding(workspace));
         writes.then(render::job(workspace, run, chunks, settings));
     }
@@ -293,9 +293,9 @@ fn make_job(
 }
 
 /// The number of places that hold, or will hold, versions of the state.
-fn places(workspace: &TerraformWorkspace, seen: &Observed) -> usize {
+fn places(workspace: &TerraformWorkspace, observed: &Observed) -> usize {
     let names = render::names(workspace);
-    let used = seen.parts.iter().filter_map(|part| names.place_of(&part.target.name)).max();
+    let used = observed.parts.iter().filter_map(|part| names.place_of(&part.target.name)).max();
     Names::state_places(&workspace.spec.history).max(used.map_or(0, |last| last + 1))
 }
 

@@ -11,7 +11,7 @@ use crate::api::v1alpha1::{
     REPLAN_ANNOTATION, Run, SUSPEND_ANNOTATION, Severity, TerraformWorkspace, TerraformWorkspaceStatus,
     UPGRADE_ANNOTATION, WorkspacePhase,
 };
-use crate::observe::{Observed, PodSeen};
+use crate::observe::{Observed, ObservedPod};
 use crate::render::{self, Adopted, Problem};
 use crate::run::names;
 
@@ -73,8 +73,8 @@ impl Assessment {
     }
 
     /// A dependency is not ready.
-    pub(super) fn waiting(seen: &Observed) -> Self {
-        let message = format!("Waiting for {}.", seen.waits_for.join(", and "));
+    pub(super) fn waiting(observed: &Observed) -> Self {
+        let message = format!("Waiting for {}.", observed.waits_for.join(", and "));
         Self::new(WorkspacePhase::Pending, Summary::reconciling("DependencyNotReady", message))
     }
 
@@ -86,22 +86,24 @@ impl Assessment {
             Action::Check => (WorkspacePhase::Pending, "Checking"),
             Action::Destroy => (WorkspacePhase::Deleting, "Destroying"),
         };
-        Self::new(phase, Summary::reconciling(reason, "The next run is about to begin."))
+        Self::new(phase, Summary::reconciling(reason, "The next run is about to start."))
     }
 
     /// A run is active.
     pub(super) fn running(status: &TerraformWorkspaceStatus) -> Self {
         let Some(run) = &status.run else {
-            return Self::new(WorkspacePhase::Pending, Summary::reconciling("Pending", "Nothing has begun."));
+            return Self::new(WorkspacePhase::Pending, Summary::reconciling("Pending", "No run has started yet."));
         };
         let (phase, reason, words) = match run.action {
-            Action::Plan => (WorkspacePhase::Planning, "Planning", "plans"),
-            Action::Apply => (WorkspacePhase::Applying, "Applying", "applies"),
+            Action::Plan => (WorkspacePhase::Planning, "Planning", "is planning"),
+            Action::Apply => (WorkspacePhase::Applying, "Applying", "is applying"),
             // The inputs of this run are no longer wanted.
-            Action::Check => {
-                (WorkspacePhase::Pending, "Checking", "compares reality with the state, and is waited for")
-            }
-            Action::Destroy => (WorkspacePhase::Deleting, "Destroying", "destroys"),
+            Action::Check => (
+                WorkspacePhase::Pending,
+                "Checking",
+                "compares the infrastructure with the state; the next run starts after it",
+            ),
+            Action::Destroy => (WorkspacePhase::Deleting, "Destroying", "is destroying"),
         };
         Self::new(phase, Summary::reconciling(reason, format!("Job {} {words}.", run.job)))
     }
@@ -113,7 +115,7 @@ pub(super) fn replan(workspace: &TerraformWorkspace) -> Option<&str> {
 }
 
 /// Whether a person requested a new plan that has not been made yet.
-pub(super) fn is_asked_anew(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
+pub(super) fn is_replan_requested(workspace: &TerraformWorkspace, status: &TerraformWorkspaceStatus) -> bool {
     annotations::request(workspace, REPLAN_ANNOTATION, status.handled.replan.as_deref()).is_some()
 }
 
@@ -137,12 +139,12 @@ pub(super) fn upgrades(workspace: &TerraformWorkspace, status: &TerraformWorkspa
 }
 
 /// Whether a run that a person requested failed and must be repeated: the repetition counts as requested, too.
-pub(super) fn is_repeated_anew(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
+pub(super) fn repeats_a_request(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
     let failed = |run: &&Run| run.outcome.is_some_and(|outcome| !outcome.is_good());
     status.run.as_ref().filter(failed).is_some_and(|run| run.anew && run.inputs == inputs)
 }
 
-/// Whether a run with these inputs repeats one that failed by itself, and that no person has looked at since.
+/// Whether a run with these inputs repeats one that failed by itself, and that no person has reviewed since.
 pub(super) fn repeats_failure(status: &TerraformWorkspaceStatus, inputs: &str) -> bool {
     let failed = |run: &&Run| run.repeats || matches!(run.outcome, Some(Outcome::Failed | Outcome::TimedOut));
     status.failures > 0 && status.run.as_ref().filter(failed).is_some_and(|run| run.inputs == inputs)
@@ -153,7 +155,7 @@ pub(super) fn suspended(workspace: &TerraformWorkspace) -> Option<&'static str> 
     if workspace.spec.suspend {
         return Some("spec.suspend is true");
     }
-    annotations::is_true(workspace, SUSPEND_ANNOTATION).then_some("it was suspended by annotation")
+    annotations::is_true(workspace, SUSPEND_ANNOTATION).then_some("it is suspended by annotation")
 }
 
 /// How long a Job may have no pod before this is reported.
@@ -167,13 +169,13 @@ const TO_LEAVE: Span = Span::from_secs(60);
 
 /// Drops what no longer applies to the new inputs or requests: failures of inputs that are no longer wanted, and
 /// differences that are no longer checked.
-pub(super) fn forget(workspace: &TerraformWorkspace, seen: &Observed, status: &mut TerraformWorkspaceStatus) {
+pub(super) fn forget(workspace: &TerraformWorkspace, observed: &Observed, status: &mut TerraformWorkspaceStatus) {
     status.lock = None;
     status.diagnostics.retain(|diagnostic| diagnostic.field.is_none());
     if workspace.spec.drift.action == DriftAction::Off {
         status.drift = None;
     }
-    let other = |run: &Run| run.is_over() && seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
+    let other = |run: &Run| run.is_over() && observed.inputs.as_ref().is_ok_and(|inputs| inputs.hash != run.inputs);
     if status.failures > 0 && status.run.as_ref().is_some_and(other) {
         (status.failures, status.retry_at, status.diagnostics) = (0, None, Vec::new());
     }
@@ -192,54 +194,54 @@ pub(super) fn heed(workspace: &TerraformWorkspace, status: &mut TerraformWorkspa
 /// Decides what a workspace needs next.
 pub(super) fn want(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> NextStep {
     if let Some(run) = status.run.as_ref().filter(|run| !run.is_over()) {
         // A comparison does not affect what is applied, as long as nothing else is requested.
-        let is_wanted = seen.inputs.as_ref().is_ok_and(|inputs| inputs.hash == run.inputs);
+        let is_wanted = observed.inputs.as_ref().is_ok_and(|inputs| inputs.hash == run.inputs);
         if run.action == Action::Check && is_wanted {
-            return NextStep::Nothing(compared(status, run, seen, now));
+            return NextStep::Nothing(compared(status, run, observed, now));
         }
-        return NextStep::Nothing(with_pod(Assessment::running(status), run, seen, now));
+        return NextStep::Nothing(with_pod(Assessment::running(status), run, observed, now));
     }
     if let Some(why) = suspended(workspace) {
         let summary = Summary::reconciling("Suspended", format!("No run starts: {why}."));
         return NextStep::Nothing(Assessment::new(WorkspacePhase::Suspended, summary));
     }
-    if let Some(circle) = &seen.circle {
+    if let Some(circle) = &observed.circle {
         let message = format!("spec.dependsOn: these workspaces wait for each other: {circle}.");
         return NextStep::Nothing(Assessment::new(
             WorkspacePhase::Failed,
             Summary::stalled("DependencyCycle", message),
         ));
     }
-    let inputs = match &seen.inputs {
+    let inputs = match &observed.inputs {
         Err(problem) if !problem.may_come => {
             return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Failed, "InvalidSpec", problem));
         }
         // An input may be something that a dependency has yet to create.
-        Err(_) if !seen.waits_for.is_empty() => return NextStep::Nothing(Assessment::waiting(seen)),
+        Err(_) if !observed.waits_for.is_empty() => return NextStep::Nothing(Assessment::waiting(observed)),
         Err(problem) => {
             return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Pending, "InputNotFound", problem));
         }
         Ok(inputs) => inputs,
     };
-    if let Some(Err(problem)) = seen.adopted.as_ref().map(Adopted::check) {
+    if let Some(Err(problem)) = observed.adopted.as_ref().map(Adopted::check) {
         return NextStep::Nothing(Assessment::wrong(WorkspacePhase::Pending, "InputNotFound", &problem));
     }
     let (inputs, backend) = (&inputs.hash, &inputs.backend);
     let from_scratch =
         || NextStep::Run(NextRun { action: first_action(workspace), inputs: inputs.clone(), plan: None });
-    if is_asked_anew(workspace, status) {
+    if is_replan_requested(workspace, status) {
         return from_scratch();
     }
     // If a plan was made from these inputs, the person who requested it knows where the state is.
     let waiting = status.plan.as_ref().filter(|plan| waits(workspace, plan) && plan.inputs == *inputs);
     let moved = if waiting.is_none() { backend_changed(workspace, backend, status) } else { None };
-    let missing = moved.or_else(|| state_is_gone(workspace, seen, status));
-    if let Some(assessment) = missing.filter(|_| !is_repeated_anew(status, inputs)) {
+    let missing = moved.or_else(|| state_is_gone(workspace, observed, status));
+    if let Some(assessment) = missing.filter(|_| !repeats_a_request(status, inputs)) {
         return NextStep::Nothing(assessment);
     }
     if is_asked_to_upgrade(workspace, status) {
@@ -289,43 +291,43 @@ struct Trouble {
 }
 
 /// Whether a pod is not starting, as far as can be known.
-pub(super) fn does_not_start(pod: &PodSeen, now: Timestamp) -> bool {
+pub(super) fn does_not_start(pod: &ObservedPod, now: Timestamp) -> bool {
     match pod {
-        PodSeen::None | PodSeen::Stuck(_) => true,
-        PodSeen::Starting { since, .. } => since.is_some_and(|since| TO_START.after(since) <= now),
-        PodSeen::Started | PodSeen::Leaving { .. } => false,
+        ObservedPod::None | ObservedPod::Stuck(_) | ObservedPod::NeverRan(_) => true,
+        ObservedPod::Starting { since, .. } => since.is_some_and(|since| TO_START.after(since) <= now),
+        ObservedPod::Started | ObservedPod::Leaving { .. } => false,
     }
 }
 
 /// The deadline for the pod of the active run to start, if it has not: others wait for their turn.
-pub(super) fn start_by(seen: &Observed, status: &TerraformWorkspaceStatus, within: Span) -> Option<Timestamp> {
+pub(super) fn start_by(observed: &Observed, status: &TerraformWorkspaceStatus, within: Span) -> Option<Timestamp> {
     let run = status.run.as_ref().filter(|run| !run.is_over())?;
-    let started = matches!(seen.pod, PodSeen::Started | PodSeen::Leaving { .. });
-    let job = seen.job(&run.job).filter(|job| !started && job.ended.is_none())?;
+    let started = matches!(observed.pod, ObservedPod::Started | ObservedPod::Leaving { .. });
+    let job = observed.job(&run.job).filter(|job| !started && job.ended.is_none())?;
     Some(within.after(job.made_at?))
 }
 
 /// The published reason why a pod does not start.
 pub(super) fn why_not_started(workspace: &TerraformWorkspace) -> Option<&str> {
-    let told = workspace.status.as_ref().and_then(|status| find(&status.conditions, READY))?;
-    (told.reason == NOT_STARTING).then_some(told.message.as_str())
+    let condition = workspace.status.as_ref().and_then(|status| find(&status.conditions, READY))?;
+    (condition.reason == NOT_STARTING).then_some(condition.message.as_str())
 }
 
-fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
+fn trouble(run: &Run, observed: &Observed, now: Timestamp) -> Trouble {
     // Nothing is reported before this time.
-    let (reason, from, message) = match (&seen.pod, seen.job(&run.job).and_then(|job| job.made_at)) {
-        (PodSeen::Stuck(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
-        (PodSeen::None, Some(made_at)) => {
-            let message = format!("it has no pod; kubectl describe job {} tells why.", run.job);
+    let (reason, from, message) = match (&observed.pod, observed.job(&run.job).and_then(|job| job.made_at)) {
+        (ObservedPod::Stuck(trouble) | ObservedPod::NeverRan(trouble), _) => (NOT_STARTING, now, format!("{trouble}.")),
+        (ObservedPod::None, Some(made_at)) => {
+            let message = format!("it has no pod; to see why, run kubectl describe job {}.", run.job);
             (NOT_STARTING, WITHOUT_POD.after(made_at), message)
         }
-        (PodSeen::Starting { pod, since: Some(since) }, _) => {
-            let message = format!("pod {pod} has not started yet; kubectl describe pod {pod} tells why.");
+        (ObservedPod::Starting { pod, since: Some(since) }, _) => {
+            let message = format!("pod {pod} has not started yet; to see why, run kubectl describe pod {pod}.");
             (NOT_STARTING, TO_START.after(*since), message)
         }
-        (PodSeen::Leaving { pod, node, by }, _) => {
+        (ObservedPod::Leaving { pod, node, by }, _) => {
             let message = format!(
-                "pod {pod} should have ended at {by:.0}, and its node {node} does not say that it has: what runs there is not known. When that node is gone for good, delete its Node, or taint it node.kubernetes.io/out-of-service; the run then counts as lost."
+                "pod {pod} should have terminated by {by:.0}, but node {node} does not confirm it, so the pod may still be running. If the node is gone for good, delete the Node object, or taint it with node.kubernetes.io/out-of-service; the run then counts as lost."
             );
             ("PodNotEnding", TO_LEAVE.after(*by), message)
         }
@@ -338,8 +340,8 @@ fn trouble(run: &Run, seen: &Observed, now: Timestamp) -> Trouble {
 }
 
 /// The assessment of an active run, including what is wrong with its pod, if anything.
-pub(super) fn with_pod(mut assessment: Assessment, run: &Run, seen: &Observed, now: Timestamp) -> Assessment {
-    let Trouble { reason, message, next } = trouble(run, seen, now);
+pub(super) fn with_pod(mut assessment: Assessment, run: &Run, observed: &Observed, now: Timestamp) -> Assessment {
+    let Trouble { reason, message, next } = trouble(run, observed, now);
     if let Some(message) = message {
         assessment.summary = Summary::reconciling(reason, message);
     }
@@ -347,12 +349,14 @@ pub(super) fn with_pod(mut assessment: Assessment, run: &Run, seen: &Observed, n
 }
 
 /// The assessment during a comparison with reality, which does not affect what is applied.
-fn compared(status: &TerraformWorkspaceStatus, run: &Run, seen: &Observed, now: Timestamp) -> Assessment {
-    let Trouble { message, next, .. } = trouble(run, seen, now);
+fn compared(status: &TerraformWorkspaceStatus, run: &Run, observed: &Observed, now: Timestamp) -> Assessment {
+    let Trouble { message, next, .. } = trouble(run, observed, now);
     let mut assessment = ready(status);
     if let Some(message) = message {
-        assessment.summary.message =
-            format!("{} It is not compared with reality: {message}", assessment.summary.message);
+        assessment.summary.message = format!(
+            "{} The infrastructure is not being compared with the state: {message}",
+            assessment.summary.message
+        );
     }
     assessment.until(next)
 }
@@ -365,9 +369,9 @@ fn backend_changed(
 ) -> Option<Assessment> {
     status.begun_inputs.as_ref()?;
     let begun = status.begun_backend.as_ref().filter(|begun| *begun != backend)?;
-    let was = if begun == render::MANAGED { "in the cluster" } else { "in another place" };
+    let was = if begun == render::MANAGED { "in the cluster" } else { "in another backend" };
     let message = format!(
-        "spec.backend names another place than before, itself or by its Secret or TF_WORKSPACE, and the state is {was}: without it everything would be made once more. Change it back; or, once the state is moved by hand, go on: opctl tf replan {}.",
+        "The backend changed in spec.backend, in its Secret or in TF_WORKSPACE, but the state is still {was}; without it, all resources would be created again. Change the backend back; or move the state by hand, and then run: opctl tf replan {}.",
         workspace.name_any()
     );
     Some(Assessment::new(WorkspacePhase::Failed, Summary::stalled("BackendChanged", message)))
@@ -376,17 +380,17 @@ fn backend_changed(
 /// A state that existed is gone: a plan without it would create everything again.
 fn state_is_gone(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &TerraformWorkspaceStatus,
 ) -> Option<Assessment> {
     let known = status.state.as_ref().filter(|_| workspace.spec.backend.custom.is_none())?;
     // The person who requested a new plan knows this: it was made without a state.
     let planned = status.plan.as_ref().is_some_and(|plan| plan.needs_approval && plan.serial == 0);
-    if planned || seen.has_state(&render::names(workspace)) {
+    if planned || observed.has_state(&render::names(workspace)) {
         return None;
     }
     let message = format!(
-        "Secret {} with the state is gone: what was made is not known any more. Restore it, or, if everything is to be made anew, ask for that: opctl tf replan {}.",
+        "Secret {} with the state is missing, so the existing resources are unknown. Restore the Secret; or, to create all resources again, run: opctl tf replan {}.",
         known.secret,
         workspace.name_any()
     );
@@ -411,7 +415,7 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> NextStep {
     let name = workspace.name_any();
     if plan.discarded {
         let message = format!(
-            "Plan {} was discarded. Change the inputs, or ask for a new plan: opctl tf replan {name}.",
+            "Plan {} was discarded. Change the inputs, or request a new plan: opctl tf replan {name}.",
             plan.id
         );
         return NextStep::Nothing(Assessment::new(WorkspacePhase::Pending, Summary::stalled("PlanDiscarded", message)));
@@ -424,11 +428,12 @@ fn of_person(workspace: &TerraformWorkspace, plan: &PlanStatus) -> NextStep {
         });
     }
     let other = annotations::value(workspace, APPROVE_ANNOTATION);
-    let other =
-        other.map(|id| format!(" The approval that is there is of {id}, and not of this plan.")).unwrap_or_default();
+    let other = other
+        .map(|id| format!(" The approval in the annotation is for plan {id}, not for this one."))
+        .unwrap_or_default();
     let why = plan.approval_reason.map(|reason| format!(": {}", reason.words())).unwrap_or_default();
     let message = format!(
-        "Plan {} ({}) waits for approval{why}. Read it: opctl tf plan show {name}. Approve it: opctl tf approve {name}.{other}",
+        "Plan {} ({}) waits for approval{why}. To review it, run: opctl tf plan show {name}. To approve it, run: opctl tf approve {name}.{other}",
         plan.id, plan.summary
     );
     NextStep::Nothing(Assessment::new(
@@ -450,7 +455,8 @@ pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Assessment {
     };
     if let Some(drift) = status.drift.as_ref().filter(|drift| drift.count > 0) {
         let named: Vec<&str> = drift.resources.iter().take(3).map(|resource| resource.address.as_str()).collect();
-        message = format!("{message} Reality differs from the state in {}: {}.", drift.summary, named.join(", "));
+        message =
+            format!("{message} The infrastructure differs from the state in {}: {}.", drift.summary, named.join(", "));
     }
     Assessment::new(WorkspacePhase::Ready, Summary::ready("Applied", message))
 }
@@ -459,8 +465,8 @@ pub(super) fn ready(status: &TerraformWorkspaceStatus) -> Assessment {
 pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Assessment {
     let (reason, what) = match status.run.as_ref().and_then(|run| run.outcome) {
         Some(Outcome::TimedOut) => ("RunTimedOut", "took longer than spec.timeouts allows"),
-        Some(Outcome::Interrupted) => ("RunInterrupted", "was asked to stop"),
-        Some(Outcome::Locked) => ("StateLocked", "found the state locked"),
+        Some(Outcome::Interrupted) => ("RunInterrupted", "was interrupted"),
+        Some(Outcome::Locked) => ("StateLocked", "could not lock the state, because someone else holds the lock"),
         Some(Outcome::Lost) => ("RunLost", "ended without a report"),
         _ => ("RunFailed", "failed"),
     };
@@ -472,10 +478,10 @@ pub(super) fn failure(status: &TerraformWorkspaceStatus) -> Assessment {
         (None, _) => format!("The run {what}."),
     };
     if status.retry_at.is_some() {
-        message = format!("{message} It is tried again.");
+        message = format!("{message} It is retried.");
     } else if status.run.as_ref().is_some_and(|run| run.lasting) {
         message = format!(
-            "{message} It would fail again, and is not tried before the spec or the inputs change, or someone asks for it: opctl tf replan."
+            "{message} It would fail again, so it is not retried until the spec or the inputs change, or a new plan is requested: opctl tf replan."
         );
     }
     Assessment::new(WorkspacePhase::Failed, Summary::stalled(reason, message))

@@ -8,7 +8,7 @@ use opcore::writes::{Delete, Dependants};
 
 use super::next_run::{Assessment, NextRun};
 use crate::api::v1alpha1::{Action, LockStatus, TerraformWorkspace, UNLOCK_ANNOTATION, WorkspacePhase};
-use crate::observe::{LockSeen, Observed};
+use crate::observe::{Observed, ObservedLock};
 
 /// Something that prevents a run.
 pub(super) struct Obstacle {
@@ -33,29 +33,29 @@ impl Obstacle {
 /// The obstacle to a run, if there is one.
 pub(super) fn obstacle(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     next_run: &NextRun,
     now: Timestamp,
 ) -> Option<Obstacle> {
     // What is applied stays ready, and can be compared and destroyed, whatever happens to its dependencies.
-    if !seen.waits_for.is_empty() && matches!(next_run.action, Action::Plan | Action::Apply) {
-        return Some(Obstacle::new(Assessment::waiting(seen)));
+    if !observed.waits_for.is_empty() && matches!(next_run.action, Action::Plan | Action::Apply) {
+        return Some(Obstacle::new(Assessment::waiting(observed)));
     }
     // A comparison does not take the lock.
-    if let Some(lock) = seen.lock.as_ref().filter(|_| next_run.action != Action::Check) {
+    if let Some(lock) = observed.lock.as_ref().filter(|_| next_run.action != Action::Check) {
         return Some(locked(workspace, lock, now));
     }
-    (!seen.turn).then(|| {
+    (!observed.turn).then(|| {
         let summary = Summary::reconciling(
             "WaitingForTurn",
-            "As many runs as may are under way, in all namespaces or in this one; this one is queued.",
+            "The maximum number of runs is in progress, in all namespaces or in this one. The run of this workspace is queued.",
         );
         Obstacle { queued: true, ..Obstacle::new(Assessment::new(WorkspacePhase::Pending, summary)) }
     })
 }
 
 /// A lock is removed when its holder is gone and it has expired, or when a person requests it.
-fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Obstacle {
+fn locked(workspace: &TerraformWorkspace, lock: &ObservedLock, now: Timestamp) -> Obstacle {
     let handled = workspace.status.as_ref().and_then(|status| status.handled.unlock.as_deref());
     // A request names exactly this lock, or its holder; the holder's next lock then needs another request.
     let request = annotations::value(workspace, UNLOCK_ANNOTATION);
@@ -71,12 +71,12 @@ fn locked(workspace: &TerraformWorkspace, lock: &LockSeen, now: Timestamp) -> Ob
     };
     let message = if lock.is_alive || !expired {
         format!(
-            "{} holds the lock of the state. If nobody works on it any more, take it away: opctl tf unlock {}.",
+            "{} holds the lock of the state. If it is no longer in use, remove it: opctl tf unlock {}.",
             lock.holder,
             kube::ResourceExt::name_any(workspace)
         )
     } else {
-        format!("{} held the lock of the state and is gone: it is taken away.", lock.holder)
+        format!("{} held the lock of the state and no longer exists. The lock is being removed.", lock.holder)
     };
     Obstacle {
         assessment: Assessment::new(WorkspacePhase::Pending, Summary::reconciling("StateLocked", message))

@@ -27,7 +27,8 @@ pub(super) fn describe(
         Some(drift) if drift.summary == DriftStatus::UNKNOWN => {}
         Some(drift) if drift.count > 0 => {
             let named: Vec<&str> = drift.resources.iter().take(5).map(|changed| changed.address.as_str()).collect();
-            let message = format!("Reality differs from the state in {}: {}.", drift.summary, named.join(", "));
+            let message =
+                format!("The infrastructure differs from the state in {}: {}.", drift.summary, named.join(", "));
             let new = New { kind: DRIFTED, status: "True", reason: "RealityDiffers", message: &message };
             conditions::set(&mut status.conditions, new, generation, now);
         }

@@ -12,7 +12,7 @@ use crate::api::v1alpha1::{
     Action, Applied, Diagnostic, DriftAction, DriftStatus, Outcome, PlanStatus, Run, RunRecord, Severity, StageTimes,
     StateStatus, TerraformWorkspace, TerraformWorkspaceStatus,
 };
-use crate::observe::{JobEnd, Observed, PodSeen};
+use crate::observe::{JobEnd, Observed, ObservedPod};
 use crate::render;
 use crate::run::report::{PlanReport, Report, Stage};
 
@@ -27,35 +27,36 @@ const NAMED: usize = 10;
 /// Records the result of the active run, if it is over. Returns the Events to emit in addition to the status.
 pub(super) fn take_in(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Vec<Note> {
-    over(workspace, seen, status, now).unwrap_or_default()
+    over(workspace, observed, status, now).unwrap_or_default()
 }
 
 fn over(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Option<Vec<Note>> {
     let run = status.run.as_mut().filter(|run| !run.is_over())?;
-    let job = seen.job(&run.job);
+    let job = observed.job(&run.job);
     if let Some(job) = job {
         run.job_uid = Some(job.target.uid.clone());
     }
-    if let Some(report) = seen.report.as_ref().filter(|report| report.run == run.job) {
+    if let Some(report) = observed.report.as_ref().filter(|report| is_about(report, run)) {
         let run = run.clone();
-        return Some(reported(workspace, run, report, seen, status, now));
+        return Some(reported(workspace, run, report, observed, status, now));
     }
-    if job.is_none() && seen.pod != PodSeen::None {
+    if job.is_none() && observed.pod != ObservedPod::None {
         // Its Job is gone, and its pod is terminating: what the pod still does cannot be known before it is gone.
-        run.given_up &= matches!(seen.pod, PodSeen::Stuck(_) | PodSeen::Starting { .. });
+        run.given_up &=
+            matches!(observed.pod, ObservedPod::Stuck(_) | ObservedPod::Starting { .. } | ObservedPod::NeverRan(_));
         return None;
     }
     let names = render::names(workspace);
-    let unwanted = seen.refused.is_some()
+    let unwanted = observed.refused.is_some()
         || workspace.metadata.deletion_timestamp.is_some() && teardown::is_unwanted(workspace, run.action);
     if job.is_none() && run.job_uid.is_none() && unwanted {
         let run = run.clone();
@@ -63,13 +64,14 @@ fn over(
         return None;
     }
     // A state that was written since shows that its pod did start.
-    if job.is_none() && run.given_up && (run.previous_inputs.is_some() || !seen.has_state(&names)) {
+    if job.is_none() && run.given_up && (run.previous_inputs.is_some() || !observed.has_state(&names)) {
         let run = run.clone();
-        let is_wanted = workspace.metadata.deletion_timestamp.is_none() && !super::is_outdated(workspace, seen, status);
+        let is_wanted =
+            workspace.metadata.deletion_timestamp.is_none() && !super::is_outdated(workspace, observed, status);
         if is_wanted {
             return started_late(workspace, run, status, now).map(|note| vec![note]);
         }
-        let why = "Its pod did not start before nobody wanted it any more, and its Job was deleted".to_owned();
+        let why = "Its pod did not start before the run was superseded, so its Job was deleted".to_owned();
         if teardown::cannot_start(workspace, &run, now) {
             not_begun(run, why, Outcome::Failed, status, now);
         } else {
@@ -79,14 +81,25 @@ fn over(
         }
         return None;
     }
+    if let (Some(_), ObservedPod::NeverRan(why)) = (job.and_then(|job| job.ended.as_ref()), &observed.pod)
+        && (run.previous_inputs.is_some() || !observed.has_state(&names))
+    {
+        let (run, why) = (run.clone(), format!("Terraform did not run, because {why}"));
+        if run.action == Action::Check {
+            finish(run, Outcome::Failed, StageTimes::default(), status, now);
+            return Some(vec![check_failed(&format!("{why}."))]);
+        }
+        not_begun(run, why, Outcome::Failed, status, now);
+        return None;
+    }
     let why = match job {
         Some(job) => job.ended.as_ref().map(|end| match end {
             JobEnd::Failed(failure) => format!("Its Job failed without a report ({failure})"),
             JobEnd::Complete => "Its Job ended without a report".to_owned(),
         }),
         None if run.job_uid.is_some() => Some("Its Job was deleted while it ran".to_owned()),
-        None if seen.kept_inputs(&names, &run.inputs).is_none() => {
-            Some("The Secrets with its inputs were deleted before it began".to_owned())
+        None if observed.kept_inputs(&names, &run.inputs).is_none() => {
+            Some("The Secrets with its inputs were deleted before it started".to_owned())
         }
         None => None,
     }?;
@@ -97,15 +110,21 @@ fn over(
         return Some(vec![check_failed(&format!("{why}."))]);
     }
     spend(&run, status);
-    let detail = "Its pod may have been killed or its node lost. What it saved of the state is kept.";
+    let detail = "Its pod may have been killed, or its node may have failed. The state that it saved is kept.";
     status.diagnostics = vec![Diagnostic { summary: why, detail: Some(detail.to_owned()), ..Diagnostic::default() }];
-    if seen.has_state(&names) {
+    if observed.has_state(&names) {
         keep_adopted(&run, status);
     }
-    let journal = seen.journal.as_ref().filter(|journal| journal.run == run.job);
+    let journal = observed.journal.as_ref().filter(|journal| journal.run == run.job);
     let begun: Vec<&str> = journal.iter().flat_map(|journal| journal.begun.values()).map(String::as_str).collect();
     finish(run, Outcome::Lost, StageTimes::default(), status, now);
     not_recorded(workspace, &begun).map(|note| vec![note])
+}
+
+/// Whether a report is about this run. After a status was lost, runs are counted from one again: a run of the same name may
+/// have had other inputs.
+fn is_about(report: &Report, run: &Run) -> bool {
+    report.run == run.job && report.inputs == run.inputs
 }
 
 /// A run was no longer wanted before its Job was created: only its number is remembered.
@@ -144,7 +163,7 @@ fn started_late(
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Option<Note> {
-    let why = "Its pod did not start in time, and its turn was given to others";
+    let why = "Its pod did not start in time, so other workspaces got its turn";
     let why = match super::next_run::why_not_started(workspace) {
         Some(trouble) => format!("{why}. {}", trouble.trim_end_matches('.')),
         None => why.to_owned(),
@@ -188,7 +207,7 @@ fn reported(
     workspace: &TerraformWorkspace,
     run: Run,
     report: &Report,
-    seen: &Observed,
+    observed: &Observed,
     status: &mut TerraformWorkspaceStatus,
     now: Timestamp,
 ) -> Vec<Note> {
@@ -198,7 +217,8 @@ fn reported(
         status.diagnostics.clone_from(&report.diagnostics);
     }
     if unverified {
-        let summary = "Terraform ended its destroy, but that nothing is left could not be verified".to_owned();
+        let summary =
+            "Terraform completed the destroy, but it could not be verified that no resource is left".to_owned();
         status.diagnostics.insert(0, Diagnostic { summary, ..Diagnostic::default() });
     }
     if let Some(state) = &report.state {
@@ -219,7 +239,7 @@ fn reported(
                     plan
                 }));
             status.drift = (workspace.spec.drift.action != DriftAction::Off).then(|| drift(report, false, now));
-            if let Some(outputs) = &seen.outputs {
+            if let Some(outputs) = &observed.outputs {
                 status.outputs = render::statuses(workspace, outputs);
             }
         }
@@ -354,7 +374,7 @@ fn drift(report: &Report, compared: bool, now: Timestamp) -> DriftStatus {
 fn not_recorded(workspace: &TerraformWorkspace, begun: &[&str]) -> Option<Note> {
     let them = if begun.len() == 1 { "it" } else { "them" };
     let message = format!(
-        "Terraform was killed while it was making {}, or before it had saved that it had. Look for {them} by hand: {} may make {them} again.",
+        "Terraform was killed while it was creating {}, or before it saved the result in the state. Check by hand, because {} may create {them} again.",
         begun.join(", "),
         workspace.name_any(),
     );
@@ -363,7 +383,7 @@ fn not_recorded(workspace: &TerraformWorkspace, begun: &[&str]) -> Option<Note> 
 
 /// It is not known whether anything differs, for this reason.
 fn check_failed(why: &str) -> Note {
-    Note::warning("DriftCheckFailed", format!("Reality could not be compared with the state. {why}"))
+    Note::warning("DriftCheckFailed", format!("The infrastructure could not be compared with the state. {why}"))
 }
 
 /// An Event that is worth emitting although `Ready` may not change.
@@ -378,7 +398,7 @@ fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &Ter
             let named: Vec<String> =
                 resources.map(|resource| format!("{} ({})", resource.address, resource.action)).collect();
             let summary = status.drift.as_ref().map(|drift| drift.summary.as_str()).unwrap_or_default();
-            let message = format!("Reality differs from the state in {summary}: {}.", named.join(", "));
+            let message = format!("The infrastructure differs from the state in {summary}: {}.", named.join(", "));
             Some(Note::warning("DriftDetected", message))
         }
         (Action::Check, outcome) if !outcome.is_good() => {
@@ -393,7 +413,7 @@ fn note(workspace: &TerraformWorkspace, run: &Run, report: &Report, status: &Ter
             let still = if forgotten.is_empty() {
                 String::new()
             } else {
-                format!(" No longer in the state, and still there: {}.", forgotten.join(", "))
+                format!(" Removed from the state, but not destroyed: {}.", forgotten.join(", "))
             };
             Some(Note::normal("Applied", format!("Job {} applied {summary}.{still}", run.job)))
         }

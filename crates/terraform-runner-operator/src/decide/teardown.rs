@@ -15,7 +15,7 @@ use super::{Turn, begin, cleanup, given_up, is_of_older_spec, make_job, run_resu
 use crate::api::v1alpha1::{
     Action, DeletionPolicy, Outcome, Run, TerraformWorkspace, TerraformWorkspaceStatus, WorkspacePhase,
 };
-use crate::observe::{Observed, PartSeen, PodSeen};
+use crate::observe::{Observed, ObservedPart, ObservedPod};
 use crate::render::{self, Settings};
 
 /// Dependent workspaces are deleted first.
@@ -35,67 +35,70 @@ const STARTS_WITHIN: Span = Span::from_secs(120);
 /// Decides how to take down a workspace that is being deleted.
 pub fn tear_down(
     workspace: &TerraformWorkspace,
-    seen: &Observed,
+    observed: &Observed,
     settings: &Settings,
     now: Timestamp,
 ) -> Decision<TerraformWorkspace, Turn> {
     let mut status = workspace.status.clone().unwrap_or_default();
-    let mut notes: Vec<Note> = run_result::take_in(workspace, seen, &mut status, now);
-    let scene = Scene { workspace, seen, status: status.clone(), now };
+    let mut notes: Vec<Note> = run_result::take_in(workspace, observed, &mut status, now);
+    let teardown_context = TeardownContext { workspace, observed, status: status.clone(), now };
     let steps =
         [step(DEPENDANTS), step(RUNS).after([DEPENDANTS]), step(DESTROY).after([RUNS]), step(RECORDS).after([DESTROY])];
     let steps = Teardown::graph(steps);
     let (decision, progress): (Decision<_, Turn>, _) =
-        finalizer::pass(workspace, status, steps, |step| scene.see(step), now);
+        finalizer::pass(workspace, status, steps, |step| teardown_context.step_status(step), now);
     let Decision { mut status, .. } = decision;
     let (mut writes, mut queued) = (Writes::new(), false);
     let mut obstacle: Option<Assessment> = None;
     let mut starts_by = None;
     if progress.acts(RUNS) {
-        writes.together(scene.cancelled());
-        writes.together(given_up(workspace, seen, &mut status, false, now));
+        writes.together(teardown_context.cancelled());
+        writes.together(given_up(workspace, observed, &mut status, false, now));
     }
     if progress.acts(DESTROY) {
-        match scene.next_run() {
-            Some(next_run) => match obstacles::obstacle(workspace, seen, &next_run, now) {
+        match teardown_context.next_run() {
+            Some(next_run) => match obstacles::obstacle(workspace, observed, &next_run, now) {
                 Some(found) => {
                     queued = found.queued;
                     obstacle = Some(stopped(found, &mut status, &mut writes));
                 }
-                None => begin(workspace, seen, &next_run, &mut status, &mut writes, now),
+                None => begin(workspace, observed, &next_run, &mut status, &mut writes, now),
             },
-            None if scene.is_idle() || !scene.retains() => writes = make_job(workspace, seen, &status, settings),
+            None if teardown_context.is_idle() || !teardown_context.retains() => {
+                writes = make_job(workspace, observed, &status, settings);
+            }
             None => {
-                writes.together(scene.cancelled());
+                writes.together(teardown_context.cancelled());
             }
         }
         if let Some(run) = status.run.clone().filter(|run| obstacle.is_none() && !run.is_over()) {
             // The run may have been published long before a process could create its Job.
-            let in_time = seen.job(&run.job).and_then(|job| job.made_at).is_none_or(|at| STARTS_WITHIN.after(at) > now);
-            starts_by = next_run::start_by(seen, &status, settings.start_within);
+            let in_time =
+                observed.job(&run.job).and_then(|job| job.made_at).is_none_or(|at| STARTS_WITHIN.after(at) > now);
+            starts_by = next_run::start_by(observed, &status, settings.start_within);
             let is_late = starts_by.is_some_and(|at| at <= now);
             let stuck = is_late
                 || run.given_up
                 || is_of_older_spec(workspace, &run)
                 || (cannot_start(workspace, &run, now) && !in_time);
-            writes.together(stuck.then(|| given_up(workspace, seen, &mut status, is_late, now)).flatten());
-            obstacle = Some(next_run::with_pod(Assessment::running(&status), &run, seen, now));
+            writes.together(stuck.then(|| given_up(workspace, observed, &mut status, is_late, now)).flatten());
+            obstacle = Some(next_run::with_pod(Assessment::running(&status), &run, observed, now));
         }
     }
     if progress.acts(RECORDS) {
-        writes.together(scene.records().into_iter().cloned().map(cleanup::delete));
+        writes.together(teardown_context.records().into_iter().cloned().map(cleanup::delete));
     } else {
-        writes.together(cleanup::leftovers(workspace, seen, &status));
+        writes.together(cleanup::leftovers(workspace, observed, &status));
     }
     notes.extend(decision.notes);
-    notes.extend(scene.last_note(&progress));
-    describe(workspace, &scene, &progress, obstacle.as_ref(), &mut status, now);
+    notes.extend(teardown_context.last_note(&progress));
+    describe(workspace, &teardown_context, &progress, obstacle.as_ref(), &mut status, now);
     let starts_by = starts_by.filter(|at| *at > now);
     let times = [
         progress.next,
         obstacle.and_then(|assessment| assessment.next),
-        scene.retry_at(),
-        scene.starts_by(),
+        teardown_context.retry_at(),
+        teardown_context.starts_by(),
         starts_by,
     ];
     let next = times.into_iter().flatten().min().map_or(Next::OnEvent, Next::At);
@@ -117,7 +120,7 @@ pub(super) fn cannot_start(workspace: &TerraformWorkspace, run: &Run, now: Times
 
 fn describe(
     workspace: &TerraformWorkspace,
-    scene: &Scene<'_>,
+    teardown_context: &TeardownContext<'_>,
     progress: &Progress,
     obstacle: Option<&Assessment>,
     status: &mut TerraformWorkspaceStatus,
@@ -125,12 +128,12 @@ fn describe(
 ) {
     status.phase = WorkspacePhase::Deleting;
     let failed = status.failures > 0 && progress.acts(DESTROY) && status.run.as_ref().is_some_and(Run::is_over);
-    let summary = match (obstacle, scene.hindrance()) {
+    let summary = match (obstacle, teardown_context.hindrance()) {
         (Some(assessment), _) => assessment.summary.clone(),
         (None, Some(hindrance)) if progress.acts(DESTROY) => Summary::stalled("DestroyBlocked", hindrance),
         _ if failed => {
-            let told = next_run::failure(status).summary;
-            Summary::stalled("DestroyFailed", told.message)
+            let failure = next_run::failure(status).summary;
+            Summary::stalled("DestroyFailed", failure.message)
         }
         _ => {
             let (reason, message) = progress.words();
@@ -141,33 +144,35 @@ fn describe(
 }
 
 /// The state of a teardown.
-struct Scene<'a> {
+struct TeardownContext<'a> {
     workspace: &'a TerraformWorkspace,
-    seen: &'a Observed,
+    observed: &'a Observed,
     status: TerraformWorkspaceStatus,
     now: Timestamp,
 }
 
-impl Scene<'_> {
-    fn see(&self, step: &str) -> StepStatus {
+impl TeardownContext<'_> {
+    fn step_status(&self, step: &str) -> StepStatus {
         let pending = |reason: String| StepStatus::Pending { reason, retry: None };
         match step {
-            DEPENDANTS if !self.seen.dependants.is_empty() => StepStatus::Blocked {
-                by: self.seen.dependants.iter().map(|name| format!("TerraformWorkspace {name}")).collect(),
+            DEPENDANTS if !self.observed.dependants.is_empty() => StepStatus::Blocked {
+                by: self.observed.dependants.iter().map(|name| format!("TerraformWorkspace {name}")).collect(),
                 retry: None,
             },
             RUNS => match self.status.run.as_ref().filter(|run| !run.is_over()) {
-                Some(run) => pending(format!("Job {} is still under way", run.job)),
+                Some(run) => pending(format!("Job {} is still in progress", run.job)),
                 None => StepStatus::Done,
             },
             DESTROY if self.is_destroyed() || self.is_given_up() => StepStatus::Done,
             DESTROY => pending(self.hindrance().unwrap_or_else(|| match &self.status.run {
-                Some(run) if run.action == Action::Destroy && !run.is_over() => format!("Job {} destroys", run.job),
-                _ => "what was made is about to be destroyed".to_owned(),
+                Some(run) if run.action == Action::Destroy && !run.is_over() => {
+                    format!("Job {} is destroying the resources", run.job)
+                }
+                _ => "the resources are about to be destroyed".to_owned(),
             })),
             RECORDS => match self.records().first() {
                 None => StepStatus::Done,
-                Some(first) => pending(format!("{first} is still there")),
+                Some(first) => pending(format!("{first} still exists")),
             },
             _ => StepStatus::Done,
         }
@@ -176,16 +181,24 @@ impl Scene<'_> {
     /// Whether nothing was ever created, or a destroy left nothing.
     fn is_destroyed(&self) -> bool {
         if self.status.begun_inputs.is_none() {
-            return true;
+            return !self.is_unrecorded();
         }
         let destroyed = self
             .status
             .run
             .as_ref()
             .is_some_and(|run| run.action == Action::Destroy && run.outcome == Some(Outcome::Destroyed));
-        let report = self.seen.report.as_ref().filter(|report| report.action == Action::Destroy);
+        let report = self.observed.report.as_ref().filter(|report| report.action == Action::Destroy);
         // The records may be gone already; then the step is recorded as done.
         destroyed && report.is_none_or(|report| report.empty)
+    }
+
+    /// Whether there is a state although the status knows of nothing that was applied, as when someone edited it: that
+    /// nothing was is a guess then. Only of an empty state nothing can be left.
+    fn is_unrecorded(&self) -> bool {
+        self.status.begun_inputs.is_none()
+            && self.status.state.as_ref().is_none_or(|state| state.resources != 0)
+            && self.observed.has_state(&render::names(self.workspace))
     }
 
     /// Whether what was created is left in place, because the spec says so.
@@ -233,19 +246,27 @@ impl Scene<'_> {
             return None;
         }
         let names = render::names(self.workspace);
+        let way_out = "To delete the workspace and leave any remaining resources, set spec.deletionPolicy to Retain.";
+        if self.is_unrecorded() {
+            let state = names.state();
+            return Some(format!(
+                "The status does not contain what was applied, but Secret {state} contains a state. {way_out}"
+            ));
+        }
         let begun = self.status.begun_inputs.as_deref()?;
-        let way_out = "To let the workspace go and leave what there may be, set spec.deletionPolicy to Retain.";
-        if let Some(problem) = &self.seen.refused {
+        if let Some(problem) = &self.observed.refused {
             return Some(format!("{problem} {way_out}"));
         }
-        if self.seen.kept_inputs(&names, begun).is_none() {
+        if self.observed.kept_inputs(&names, begun).is_none() {
             let first = names.inputs_chunk(begun, 0);
-            return Some(format!("Secret {first}, with the inputs that were applied, is gone. {way_out}"));
+            return Some(format!("Secret {first} with the applied inputs is missing. {way_out}"));
         }
-        if self.is_managed() && !self.seen.has_state(&names) {
-            return Some(format!("An apply began, but there is no state: what it made is not known. {way_out}"));
+        if self.is_managed() && !self.observed.has_state(&names) {
+            return Some(format!(
+                "An apply was started, but there is no state, so the resources that it created are unknown. {way_out}"
+            ));
         }
-        next_run::suspended(self.workspace).map(|why| format!("Nothing is destroyed: {why}."))
+        next_run::suspended(self.workspace).map(|why| format!("No destroy starts: {why}."))
     }
 
     fn next_run(&self) -> Option<NextRun> {
@@ -274,9 +295,9 @@ impl Scene<'_> {
     /// When `Force` gives up a destroy whose pod has not started.
     fn starts_by(&self) -> Option<Timestamp> {
         let run = self.status.run.as_ref().filter(|run| run.action == Action::Destroy && !run.is_over())?;
-        let started = matches!(self.seen.pod, PodSeen::Started | PodSeen::Leaving { .. });
+        let started = matches!(self.observed.pod, ObservedPod::Started | ObservedPod::Leaving { .. });
         let forced = self.workspace.spec.deletion_policy == DeletionPolicy::Force;
-        let since = self.seen.job(&run.job).and_then(|job| job.made_at).unwrap_or(run.started_at);
+        let since = self.observed.job(&run.job).and_then(|job| job.made_at).unwrap_or(run.started_at);
         (forced && !started).then(|| STARTS_WITHIN.after(since)).filter(|at| *at > self.now)
     }
 
@@ -290,7 +311,7 @@ impl Scene<'_> {
             Action::Apply => false,
         };
         let run = self.status.run.as_ref().filter(|run| unwanted(run.action));
-        let job = run.and_then(|run| self.seen.job(&run.job)).filter(|job| job.ended.is_none() && !job.deleting);
+        let job = run.and_then(|run| self.observed.job(&run.job)).filter(|job| job.ended.is_none() && !job.deleting);
         job.map(|job| cleanup::delete(job.target.clone())).into_iter().collect()
     }
 
@@ -299,15 +320,15 @@ impl Scene<'_> {
         // If another backend was destroyed, a state in the cluster describes something else.
         let leaves = !self.is_destroyed() || !self.is_managed();
         let names = render::names(self.workspace);
-        let needed = |part: &PartSeen| {
+        let needed = |part: &ObservedPart| {
             let name = &part.target.name;
             let begun = self.status.begun_inputs.as_deref().map(|hash| names.inputs_chunk(hash, 0));
             name.starts_with(&names.state()) || begun.is_some_and(|first| name.starts_with(first.trim_end_matches('0')))
         };
         // Objects with an owner are deleted with it.
-        let ours = self.seen.parts.iter().filter(|part| part.part != "outputs");
+        let ours = self.observed.parts.iter().filter(|part| part.part != "outputs");
         let secrets = ours.filter(|part| !(leaves && needed(part))).map(|part| &part.target);
-        secrets.chain(self.seen.jobs.iter().map(|job| &job.target)).chain(&self.seen.lease).collect()
+        secrets.chain(self.observed.jobs.iter().map(|job| &job.target)).chain(&self.observed.lease).collect()
     }
 
     /// The workspace itself will soon be gone, but an Event outlives it.
@@ -321,26 +342,26 @@ impl Scene<'_> {
         let what = match known.map(|state| state.resources) {
             Some(1) => "one resource as it is".to_owned(),
             Some(count) => format!("{count} resources as they are"),
-            None => "what it made as it is".to_owned(),
+            None => "its resources as they are".to_owned(),
         };
         let state = match self.status.begun_backend.as_deref().filter(|_| !self.is_managed()) {
             Some(place) => format!("The state is in its backend, {}.", place.split('-').next().unwrap_or(place)),
-            None if self.seen.has_state(&names) => {
+            None if self.observed.has_state(&names) => {
                 format!(
-                    "The state stays in Secret {} and its chunks; a workspace that names it in spec.backend.managed.adopt takes over.",
+                    "The state remains in Secret {} and its chunks; to manage the resources again, set the Secret in spec.backend.managed.adopt of another workspace.",
                     names.state()
                 )
             }
-            None => "There is no state of it in the cluster.".to_owned(),
+            None => "The cluster contains no state of it.".to_owned(),
         };
         let begun = self.status.begun_inputs.as_deref();
-        let kept = begun.filter(|hash| self.seen.kept_inputs(&names, hash).is_some());
+        let kept = begun.filter(|hash| self.observed.kept_inputs(&names, hash).is_some());
         let inputs = kept.map(|hash| {
             let first = names.inputs_chunk(hash, 0);
-            format!(" What it was made from, credentials among it, stays in Secret {first}.")
+            format!(" The inputs, including credentials, remain in Secret {first}.")
         });
         let message = format!(
-            "TerraformWorkspace {} is gone (deletionPolicy {:?}) and leaves {what}. {state}{}",
+            "TerraformWorkspace {} was deleted (deletionPolicy {:?}) and leaves {what}. {state}{}",
             self.workspace.name_any(),
             self.workspace.spec.deletion_policy,
             inputs.unwrap_or_default()

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use opcore::Error;
 use opcore::digest;
 
-use super::{PartSeen, Reading};
+use super::{ObservedPart, Reading};
 use crate::api::v1alpha1::{OutputsWritten, TerraformWorkspace};
 use crate::render::{self, Key};
 use crate::run::bundle::Bundle;
@@ -16,7 +16,7 @@ use crate::store;
 
 /// The reports of runs.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct RunReports {
     pub report: Option<Report>,
     pub journal: Option<Journal>,
     pub outputs: Option<OutputValues>,
@@ -25,21 +25,21 @@ pub(super) struct Told {
 
 /// The key for the hashes of a workspace's inputs.
 #[derive(Clone, PartialEq, Eq)]
-pub struct KeySeen {
+pub struct ObservedKey {
     /// Random digits.
     pub value: String,
     /// Whether it is in its Secret. Otherwise it is new, or was found in the kept inputs.
     pub is_kept: bool,
 }
 
-impl fmt::Debug for KeySeen {
+impl fmt::Debug for ObservedKey {
     /// Without the value: this may end up in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeySeen(is_kept: {})", self.is_kept)
     }
 }
 
-impl KeySeen {
+impl ObservedKey {
     /// The key for the inputs of this workspace.
     pub(super) fn of_inputs(&self, workspace: &TerraformWorkspace) -> Key {
         Key { salt: self.value.clone(), known: known(workspace) }
@@ -67,9 +67,13 @@ fn known(workspace: &TerraformWorkspace) -> Vec<String> {
 impl Reading {
     /// The reports of the runs. They are read while a run is active, and when the Secret with the outputs may not be as
     /// it should be. For a workspace that is ready, nothing is read.
-    pub(super) async fn told(&self, workspace: &TerraformWorkspace, parts: &[PartSeen]) -> Result<Told, Error> {
+    pub(super) async fn run_reports(
+        &self,
+        workspace: &TerraformWorkspace,
+        parts: &[ObservedPart],
+    ) -> Result<RunReports, Error> {
         let Some(part) = parts.iter().find(|part| part.target.name == self.names.report()) else {
-            return Ok(Told::default());
+            return Ok(RunReports::default());
         };
         let status = workspace.status.as_ref();
         let run = status.and_then(|status| status.run.as_ref()).filter(|run| !run.is_over());
@@ -78,33 +82,37 @@ impl Reading {
         let differs = !deleting && !written.is_some_and(|written| are_in_place(workspace, written, parts));
         let are_new = !deleting && written.is_none_or(|written| written.report != part.version);
         if run.is_none() && !differs && !are_new {
-            return Ok(Told::default());
+            return Ok(RunReports::default());
         }
         let secrets = self.reader.namespaced::<Secret>(&self.namespace);
-        let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok(Told::default()) };
+        let Some(secret) = secrets.get_opt(&self.names.report()).await? else { return Ok(RunReports::default()) };
         let value = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
         // An unreadable report counts as none: its run is lost, and the status says so.
         let report = value(REPORT_KEY).and_then(|bytes| store::report::parse_report(bytes).ok());
         let journal = value(JOURNAL_KEY).and_then(|bytes| store::report::parse_journal(bytes).ok());
         // The Secret also holds the journal of an active run; the rest of the previous run's report is unchanged.
-        let has_told = run.is_none_or(|run| report.as_ref().is_some_and(|report| report.run == run.job));
-        let outputs = value(OUTPUTS_KEY).filter(|_| differs || (are_new && has_told));
+        let has_reported = run.is_none_or(|run| report.as_ref().is_some_and(|report| report.run == run.job));
+        let outputs = value(OUTPUTS_KEY).filter(|_| differs || (are_new && has_reported));
         let (outputs, outputs_fault) = match outputs.map(store::report::parse_outputs).transpose() {
             Ok(outputs) => (outputs, None),
             Err(fault) => (None, Some(fault)),
         };
-        Ok(Told { report, journal, outputs, outputs_fault })
+        Ok(RunReports { report, journal, outputs, outputs_fault })
     }
 
     /// The key for the hashes of inputs. A lost key is recovered from the kept inputs: with another key, the applied
     /// inputs would seem to have changed.
-    pub(super) async fn key(&self, workspace: &TerraformWorkspace, parts: &[PartSeen]) -> Result<KeySeen, Error> {
+    pub(super) async fn key(
+        &self,
+        workspace: &TerraformWorkspace,
+        parts: &[ObservedPart],
+    ) -> Result<ObservedKey, Error> {
         let is_there = |name: &str| parts.iter().any(|part| part.target.name == name);
         let secrets = self.reader.namespaced::<Secret>(&self.namespace);
         if is_there(&self.names.key())
             && let Some(value) = secrets.get_opt(&self.names.key()).await?.as_ref().and_then(render::key_of)
         {
-            return Ok(KeySeen { value, is_kept: true });
+            return Ok(ObservedKey { value, is_kept: true });
         }
         for hash in known(workspace) {
             let first = self.names.inputs_chunk(&hash, 0);
@@ -120,15 +128,15 @@ impl Reading {
             let bundle = store::inputs::join(&chunks).ok().and_then(|bytes| Bundle::parse(&bytes).ok());
             // Inputs that were kept before keys were introduced have none.
             if let Some(value) = bundle.map(|bundle| bundle.salt).filter(|salt| !salt.is_empty()) {
-                return Ok(KeySeen { value, is_kept: false });
+                return Ok(ObservedKey { value, is_kept: false });
             }
         }
-        KeySeen::new()
+        ObservedKey::new()
     }
 }
 
 /// Whether the Secret with the outputs is as it was last written, and no other Secret has them.
-fn are_in_place(workspace: &TerraformWorkspace, written: &OutputsWritten, parts: &[PartSeen]) -> bool {
+fn are_in_place(workspace: &TerraformWorkspace, written: &OutputsWritten, parts: &[ObservedPart]) -> bool {
     let name = render::outputs_name(workspace);
     let mut outputs = parts.iter().filter(|part| part.part == "outputs");
     Some(written.generation) == workspace.metadata.generation

@@ -34,13 +34,13 @@ impl Adopted {
         }
         if let Some(owner) = &self.owner {
             let message = format!(
-                "Secret {secret} is the state of TerraformWorkspace {owner}, which is there: delete that with deletionPolicy Retain first"
+                "Secret {secret} is the state of TerraformWorkspace {owner}, which still exists; first delete it with deletionPolicy Retain"
             );
             return Err(Problem::missing(field, message));
         }
         if let Some(other) = self.others.first() {
             let message = format!(
-                "TerraformWorkspace {other} names Secret {secret}, too, and both would manage the same: take it out of one"
+                "TerraformWorkspace {other} also refers to Secret {secret}, and both would manage the same resources; remove the reference from one of them"
             );
             return Err(Problem::missing(field, message));
         }

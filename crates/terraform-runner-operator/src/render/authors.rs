@@ -7,7 +7,33 @@
 use serde_json::Value;
 
 use super::inputs::Problem;
-use crate::api::v1alpha1::TerraformWorkspaceSpec;
+use crate::api::v1alpha1::{PodTemplateSpec, TerraformWorkspaceSpec};
+
+/// Variables with which Terraform runs a program that somebody names, or takes providers from where somebody says. They do
+/// as much as a module of one's own.
+const RUN_PROGRAMS: [&str; 5] =
+    ["HOME", "TERRAFORM_CONFIG", "TF_ENCRYPTION", "TF_PLUGIN_CACHE_*", "TF_REATTACH_PROVIDERS"];
+/// Directories in which images have programs and their settings, or Terraform has its files. What is mounted there may
+/// take the place of Terraform.
+const PROGRAM_DIRECTORIES: [&str; 15] = [
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "home",
+    "lib*",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "sys",
+    "tf-runner",
+    "tmp",
+    "usr",
+];
+/// The directories of a run in `/run`, which may be in `/var/run` as well.
+const RUN_DIRECTORIES: [&str; 4] = ["inputs", "previous", "tools", "work"];
 
 /// What authors may ask for. Names are compared exactly, or by prefix if they end with `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +88,13 @@ impl Authors {
     /// What is not allowed, with the field, and who can change that.
     pub fn permit(&self, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
         if !self.own_modules && spec.module.builtin.is_none() {
-            let message = "only modules that the operator brings along (spec.module.builtin) are allowed: use one of these, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart";
+            let message = "only modules that are part of the operator (spec.module.builtin) are allowed; use one of them, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart";
             return Err(Problem::wrong("spec.module", message));
+        }
+        let runs_programs = |name: &str| is_among(name, RUN_PROGRAMS.iter());
+        if let Some(env) = spec.env.iter().filter(|_| !self.own_modules).find(|env| runs_programs(&env.name)) {
+            let message = format!("Terraform may run other programs because of it, {}", opened_by_modules());
+            return Err(Problem::wrong(format!("spec.env[{:?}]", env.name), message));
         }
         self.permit_pods(spec)
     }
@@ -89,24 +120,53 @@ impl Authors {
                 among(Some(kind), &self.volume_types, &field(&format!("volumes[{number}]")), "volumeTypes")?;
             }
         }
-        Ok(())
+        if self.own_modules { Ok(()) } else { permit_mounts(pod) }
     }
+}
+
+/// Whether no volume takes the place of a program.
+fn permit_mounts(pod: &PodTemplateSpec) -> Result<(), Problem> {
+    let hides = |mount: &Value| mount.get("mountPath").is_some_and(|path| path.as_str().is_none_or(may_hide_a_program));
+    let Some(number) = pod.volume_mounts.iter().position(hides) else { return Ok(()) };
+    let field = format!("spec.runner.podTemplate.spec.volumeMounts[{number}].mountPath");
+    let message = format!("a program may be there, so that a volume could replace it, {}", opened_by_modules());
+    Err(Problem::wrong(field, message))
+}
+
+fn may_hide_a_program(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let is_plain = path.starts_with('/') && parts.iter().all(|part| !matches!(*part, "." | ".."));
+    !is_plain
+        || match parts.as_slice() {
+            [] | ["var"] | ["var", "run"] => true,
+            ["var", "run", first, ..] => RUN_DIRECTORIES.contains(first),
+            [first, ..] => is_among(first, PROGRAM_DIRECTORIES.iter()),
+        }
+}
+
+/// What opens the powers of those who may use modules of their own.
+fn opened_by_modules() -> &'static str {
+    "which is allowed to those who may use modules of their own: choose another one, or have an administrator set authors.modules to Any, or authors.trusted to true, in the values of the chart"
 }
 
 /// Whether a requested value is allowed.
 fn among(asked: Option<&str>, allowed: &[String], field: &str, key: &str) -> Result<(), Problem> {
     let Some(asked) = asked else { return Ok(()) };
-    let fits = |allowed: &String| match allowed.strip_suffix('*') {
-        Some(begin) => asked.starts_with(begin),
-        None => asked == allowed,
-    };
-    if allowed.iter().any(fits) {
+    if is_among(asked, allowed.iter()) {
         return Ok(());
     }
     let message = format!(
-        "{asked} is not allowed: remove it, or have an administrator add it to authors.{key}, or set authors.trusted to true, in the values of the chart"
+        "{asked} is not allowed; remove it, or have an administrator add it to authors.{key}, or set authors.trusted to true, in the values of the chart"
     );
     Err(Problem::wrong(field, message))
+}
+
+/// Compares exactly, or by prefix with names that end with `*`.
+fn is_among<T: AsRef<str>>(asked: &str, mut names: impl Iterator<Item = T>) -> bool {
+    names.any(|name| match name.as_ref().strip_suffix('*') {
+        Some(begin) => asked.starts_with(begin),
+        None => asked == name.as_ref(),
+    })
 }
 
 #[cfg(test)]
@@ -153,8 +213,59 @@ mod tests {
         let builtin = serde_json::from_value(json!({ "module": { "builtin": "simple" } })).unwrap();
         assert_eq!(strict.permit(&builtin), Ok(()));
         let message = strict.permit(&spec(&none, &none)).unwrap_err().to_string();
-        assert!(message.starts_with("spec.module: only modules that the operator brings along"), "{message}");
+        assert!(message.starts_with("spec.module: only modules that are part of the operator"), "{message}");
         assert!(message.contains("authors.modules to Any") && message.contains("authors.trusted to true"), "{message}");
+    }
+
+    #[test]
+    fn whoever_may_use_no_module_of_their_own_cannot_put_another_program_in_the_place_of_terraform() {
+        let strict = Authors::default();
+        let builtin = |more: &Value| {
+            let mut spec = json!({ "module": { "builtin": "simple" } });
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value::<TerraformWorkspaceSpec>(spec).unwrap()
+        };
+        let env = |name: &str| builtin(&json!({ "env": [{ "name": "AWS_REGION" }, { "name": name }] }));
+        for name in ["TF_ENCRYPTION", "TF_REATTACH_PROVIDERS", "TF_PLUGIN_CACHE_DIR", "TERRAFORM_CONFIG", "HOME"] {
+            let words = strict.permit(&env(name)).unwrap_err().to_string();
+            assert!(words.starts_with(&format!("spec.env[{name:?}]: Terraform may run other programs")), "{words}");
+            assert!(words.contains("authors.modules to Any"), "{words}");
+            let any = Authors { own_modules: true, ..Authors::default() };
+            assert_eq!((any.permit(&env(name)), strict.permit_pods(&env(name))), (Ok(()), Ok(())), "{name}");
+        }
+        for name in ["TF_LOG", "AWS_PROFILE", "HTTPS_PROXY"] {
+            assert_eq!(strict.permit(&env(name)), Ok(()), "{name}");
+        }
+        let mount = |path: &Value| {
+            let pod = json!({ "volumes": [{ "name": "a", "emptyDir": {} }], "volumeMounts": [{ "name": "a", "mountPath": path }] });
+            builtin(&json!({ "runner": { "podTemplate": { "spec": pod } } }))
+        };
+        let replacing = [
+            "/",
+            "/usr/local/bin",
+            "//usr",
+            "/srv/../usr",
+            "usr/local",
+            "/etc",
+            "/lib64",
+            "/tf-runner",
+            "/run/work",
+            "/var/run/tools",
+            "/var/run",
+            "/tmp/a",
+            "/opt/",
+            "",
+        ];
+        for path in replacing.map(|path| json!(path)).into_iter().chain([json!(7)]) {
+            let words = strict.permit_pods(&mount(&path)).unwrap_err().to_string();
+            let begin = "spec.runner.podTemplate.spec.volumeMounts[0].mountPath: a program may be there";
+            assert!(words.starts_with(begin), "{path}: {words}");
+            let any = Authors { own_modules: true, ..Authors::default() };
+            assert_eq!(any.permit_pods(&mount(&path)), Ok(()), "{path}");
+        }
+        for path in ["/data", "/srv/greeting", "/var/run/identity", "/var/lib/states", "/users", "/srv/...a"] {
+            assert_eq!(strict.permit_pods(&mount(&json!(path))), Ok(()), "{path}");
+        }
     }
 
     #[test]

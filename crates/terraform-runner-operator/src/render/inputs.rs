@@ -182,7 +182,7 @@ pub fn few_enough(references: usize) -> Result<(), Problem> {
         return Ok(());
     }
     let message = format!(
-        "it refers to {references} Secrets and ConfigMaps, and at most {MOST_REFERENCES} are read: put what belongs together into one"
+        "it refers to {references} Secrets and ConfigMaps, but may refer to at most {MOST_REFERENCES}; combine some of them"
     );
     Err(Problem::wrong("spec", message))
 }
@@ -198,7 +198,7 @@ pub fn small_enough(bytes: usize, last: &Reference) -> Result<(), Problem> {
     }
     let (source, name) = last;
     let message = format!(
-        "what it refers to has more than {} KiB together, which {source} {name} exceeds: name only the keys that are needed",
+        "the Secrets and ConfigMaps that it refers to have more than {} KiB in total, counted up to {source} {name}; refer only to the required keys",
         LARGEST / 1024
     );
     Err(Problem::missing("spec", message))
@@ -211,12 +211,13 @@ pub fn small_enough(bytes: usize, last: &Reference) -> Result<(), Problem> {
 /// When something that it refers to is missing or cannot be used. The error names the field.
 pub fn keyed_inputs(spec: &TerraformWorkspaceSpec, sources: &Sources, key: &Key) -> Result<Inputs, Problem> {
     if let Some((field, name)) = job::reserved(spec) {
-        let message = format!("the runner has a volume {name:?} of its own: choose another name");
+        let message = format!("the volume name {name:?} is reserved for the runner; choose another name");
         return Err(Problem::wrong(field, message));
     }
     if let Some(name) = spec.outputs.taken() {
-        let message =
-            format!("workspaces keep their states, plans and inputs in Secrets like {name}: choose another name");
+        let message = format!(
+            "{name} is reserved for the Secrets in which workspaces store states, plans and inputs; choose another name"
+        );
         return Err(Problem::wrong("spec.outputs.secretName", message));
     }
     let mut gathering = Gathering { sources, bundle: Bundle::default(), confidential: BTreeSet::new() };
@@ -235,7 +236,7 @@ pub fn keyed_inputs(spec: &TerraformWorkspaceSpec, sources: &Sources, key: &Key)
     let env_size: usize = gathering.bundle.env.values().map(String::len).sum();
     if env_size > LARGEST_ENVIRONMENT {
         let (size, most) = (env_size.div_ceil(1024), LARGEST_ENVIRONMENT / 1024);
-        let message = format!("all values have at most {most} KiB together, and these have {size}");
+        let message = format!("all values may have at most {most} KiB in total, but have {size}");
         return Err(Problem::wrong("spec.env", message));
     }
     if let Some(custom) = &spec.backend.custom {
@@ -245,7 +246,7 @@ pub fn keyed_inputs(spec: &TerraformWorkspaceSpec, sources: &Sources, key: &Key)
         let field = format!("spec.env[{:?}]", backend::WORKSPACE_VARIABLE);
         return Err(Problem::wrong(
             field,
-            "a state that is kept in the cluster is one: make another TerraformWorkspace",
+            "a state in the cluster has no Terraform workspaces; create another TerraformWorkspace instead",
         ));
     }
     let engine = &spec.engine;
@@ -285,7 +286,7 @@ impl<'a> Gathering<'a> {
                 module::builtin(name).map_err(|message| Problem::wrong("spec.module.builtin", message))?;
             |_| "spec.module.builtin".to_owned()
         } else {
-            return Err(Problem::wrong("spec.module", "name one of inline, configMapRef and builtin"));
+            return Err(Problem::wrong("spec.module", "set one of inline, configMapRef and builtin"));
         };
         check_files(&self.bundle.files).map_err(|(path, why)| Problem::wrong(field_of(path), why))?;
         // With a root module without configuration, a plan would destroy everything.
@@ -302,7 +303,8 @@ impl<'a> Gathering<'a> {
 
     fn backend(&mut self, custom: &CustomBackend, spec: &TerraformWorkspaceSpec) -> Result<(), Problem> {
         if backend::forgets(&custom.kind) {
-            let message = format!("a backend {} forgets the state with each run: name another", custom.kind);
+            let message =
+                format!("a backend of type {} does not store the state between runs; set another type", custom.kind);
             return Err(Problem::wrong("spec.backend.custom.type", message));
         }
         let of_config = |name: &str| format!("spec.backend.custom.config[{name:?}]");
@@ -323,8 +325,8 @@ impl<'a> Gathering<'a> {
         }
         self.bundle.backend = Some(BackendBundle { kind: custom.kind.clone(), config });
         let Some(setting) = backend::fleeting(spec, &self.bundle) else { return Ok(()) };
-        let message = "the state would be lost with the pod: name an absolute path below the mountPath of a volume \
-                       that outlasts it, in spec.runner.podTemplate.spec.volumeMounts";
+        let message = "the state would be lost with the pod; set an absolute path below the mountPath of a volume \
+                       in spec.runner.podTemplate.spec.volumeMounts that outlives the pod";
         Err(if secret.contains(setting) {
             Problem::missing(of_secret(setting), message)
         } else {
@@ -336,7 +338,7 @@ impl<'a> Gathering<'a> {
         let (source, reference) = match (&from.secret_ref, &from.config_map_ref) {
             (Some(reference), _) => (Source::Secret, reference),
             (_, Some(reference)) => (Source::ConfigMap, reference),
-            _ => return Err(Problem::wrong(field, "name one of secretRef and configMapRef")),
+            _ => return Err(Problem::wrong(field, "set one of secretRef and configMapRef")),
         };
         if from.optional && self.sources.get(&(source, reference.name.clone())).is_none_or(Option::is_none) {
             return Ok(());
@@ -407,7 +409,7 @@ impl<'a> Gathering<'a> {
 
     fn text(&mut self, field: &str, key: &str, bytes: &[u8], confidential: bool) -> Result<String, Problem> {
         let text = String::from_utf8(bytes.to_vec());
-        let text = text.map_err(|_| Problem::missing(field, format!("the value of {key:?} is no UTF-8 text")))?;
+        let text = text.map_err(|_| Problem::missing(field, format!("the value of {key:?} is not valid UTF-8")))?;
         if confidential {
             // Terraform knows the individual values in JSON, and would print them individually.
             leaves(&text, &mut self.confidential);
@@ -421,7 +423,10 @@ impl<'a> Gathering<'a> {
         let (bytes, hash) = key.hashed(&mut self.bundle)?;
         if bytes.len() > LARGEST {
             let size = bytes.len() / 1024;
-            let message = format!("module and variables have {size} KiB together; {} are allowed", LARGEST / 1024);
+            let message = format!(
+                "the module and the variables have {size} KiB in total, but may have at most {}",
+                LARGEST / 1024
+            );
             return Err(Problem::wrong("spec.module", message));
         }
         let backend = backend::place(&self.bundle);
@@ -433,12 +438,12 @@ impl<'a> Gathering<'a> {
 /// Whether a process can receive this value in its environment.
 fn env_value(value: &str) -> Result<(), String> {
     if value.contains('\0') {
-        return Err("a value of the environment cannot hold a NUL".to_owned());
+        return Err("the value of an environment variable cannot contain a NUL character".to_owned());
     }
     if value.len() > LARGEST_ENV {
         let size = value.len().div_ceil(1024);
         return Err(format!(
-            "a value of the environment has at most {} KiB, and this one has {size}; large values can be variables",
+            "the value of an environment variable may have at most {} KiB, but has {size}; pass large values as variables",
             LARGEST_ENV / 1024
         ));
     }
@@ -519,7 +524,8 @@ fn variable_name(name: &str) -> Result<(), String> {
     if begins && letters.all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
         Ok(())
     } else {
-        Err("no variable can be called so: use letters, digits, '_' and '-', and begin with a letter".to_owned())
+        Err("the name is not valid for a variable; use letters, digits, '_' and '-', and start with a letter"
+            .to_owned())
     }
 }
 

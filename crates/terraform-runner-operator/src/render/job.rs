@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_stops_at_a_plan_that_makes_anew_what_was_left_half_made() {
+    fn a_repetition_stops_at_a_plan_that_recreates_what_was_left_incomplete() {
         let stops = |action: &str, plan: Option<&str>, repeats: bool| {
             let run = json!({
                 "number": 1, "job": "job", "action": action, "inputs": "hash", "startedAt": jiff::Timestamp::UNIX_EPOCH,

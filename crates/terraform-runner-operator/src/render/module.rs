@@ -14,7 +14,7 @@ const BUILT_IN: &[(&str, &[(&str, &str)])] =
 pub fn builtin(name: &str) -> Result<BTreeMap<String, String>, String> {
     let Some((_, files)) = BUILT_IN.iter().find(|(module, _)| *module == name) else {
         let known: Vec<&str> = BUILT_IN.iter().map(|(module, _)| *module).collect();
-        return Err(format!("there is no built-in module {name:?}; there is {}", known.join(", ")));
+        return Err(format!("there is no built-in module {name:?}; available: {}", known.join(", ")));
     };
     let names = BTreeMap::from([("module", name)]);
     files.iter().map(|(path, template)| Ok(((*path).to_owned(), fill(template, &names)?))).collect()
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_module_is_told_with_the_known_ones() {
+    fn an_unknown_module_is_reported_with_the_known_ones() {
         assert!(builtin("simpel").unwrap_err().contains("simple"));
     }
 }

@@ -61,7 +61,7 @@ mod tests {
         let outputs: OutputValues = names.map(output).into();
         let keys: Vec<String> = outputs_secret(&workspace, &outputs).data.unwrap().into_keys().collect();
         assert_eq!(keys, ["a-b", "vpc_id"]);
-        let told: Vec<String> = statuses(&workspace, &outputs).into_iter().map(|output| output.name).collect();
-        assert_eq!(told, keys);
+        let reported: Vec<String> = statuses(&workspace, &outputs).into_iter().map(|output| output.name).collect();
+        assert_eq!(reported, keys);
     }
 }

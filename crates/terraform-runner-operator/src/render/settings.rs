@@ -65,7 +65,7 @@ impl Longest {
         ];
         let Some((part, asked, most)) = parts.into_iter().find(|(_, asked, most)| asked > most) else { return Ok(()) };
         let message = format!(
-            "{asked} is longer than the {most} that a run may take here: shorten it, or have runs.maxTimeouts.{part} of the chart raised"
+            "{asked} is longer than the maximum of {most}; reduce it, or have an administrator increase runs.maxTimeouts.{part} of the chart"
         );
         Err(Problem::wrong(format!("spec.timeouts.{part}"), message))
     }
@@ -102,7 +102,7 @@ mod tests {
         assert!(!problem.may_come);
         let words = problem.to_string();
         assert!(
-            words.starts_with("spec.timeouts.apply: 4h 1m is longer than the 4h")
+            words.starts_with("spec.timeouts.apply: 4h 1m is longer than the maximum of 4h")
                 || words.contains("spec.timeouts.apply"),
             "{words}"
         );

@@ -102,7 +102,7 @@ pub fn check_files(files: &BTreeMap<String, String>) -> Result<(), (&str, String
         check_path(path).map_err(|why| (path.as_str(), why))?;
         let mut folders = path.match_indices('/').filter_map(|(end, _)| path.get(..end));
         if let Some(folder) = folders.find(|folder| files.contains_key(*folder)) {
-            return Err((path, format!("{folder:?} is a file, and cannot be a folder as well: rename one of them")));
+            return Err((path, format!("{folder:?} is a file and cannot also be a folder; rename one of them")));
         }
     }
     Ok(())
@@ -110,20 +110,20 @@ pub fn check_files(files: &BTreeMap<String, String>) -> Result<(), (&str, String
 
 fn check_path(path: &str) -> Result<(), String> {
     if path.contains(['\\', '\0']) {
-        return Err("a path cannot hold a backslash or a NUL".to_owned());
+        return Err("a path cannot contain a backslash or a NUL character".to_owned());
     }
     if path.starts_with('/') {
         return Err("a path must be relative to the root of the module".to_owned());
     }
     if path.len() > LONGEST_PATH {
-        return Err(format!("a path has at most {LONGEST_PATH} bytes: shorten it"));
+        return Err(format!("a path may have at most {LONGEST_PATH} bytes; shorten it"));
     }
     for part in path.split('/') {
         match part {
             "" | "." | ".." => return Err("a path must name a file below the root of the module".to_owned()),
-            ".terraform" => return Err("Terraform keeps its own files in .terraform".to_owned()),
+            ".terraform" => return Err("the folder .terraform is reserved for Terraform; rename it".to_owned()),
             _ if part.len() > LONGEST_NAME => {
-                return Err(format!("names of files and folders have at most {LONGEST_NAME} bytes: shorten it"));
+                return Err(format!("the name of a file or folder may have at most {LONGEST_NAME} bytes; shorten it"));
             }
             _ => {}
         }
@@ -135,22 +135,22 @@ fn check_path(path: &str) -> Result<(), String> {
 fn check_root(path: &str) -> Result<(), String> {
     let (first, is_file) = path.split_once('/').map_or((path, true), |(first, _)| (first, false));
     if is_own(first) || first == ERRORED {
-        return Err("the runner uses this name: rename the file".to_owned());
+        return Err("the name is reserved for the runner; rename the file".to_owned());
     }
     if LOCAL_STATES.contains(&first) {
         return Err(format!(
-            "Terraform takes {first} for a state that is to be moved: remove it; the state is where spec.backend says"
+            "Terraform would treat {first} as a state to migrate; remove the file. spec.backend determines where the state is stored"
         ));
     }
     if is_file && is_override(path) && path > BACKEND {
         return Err(format!(
-            "it would be read after {BACKEND}, in which the runner says where the state is: rename it to something \
-             that sorts before"
+            "it would override {BACKEND}, in which the runner configures the backend; rename it to a name \
+             that sorts before it"
         ));
     }
     if is_file && AUTOMATIC.iter().any(|ending| path.ends_with(ending)) && path > VARIABLES {
         return Err(format!(
-            "it would be read after {VARIABLES}, and win over the variables of the spec: rename it to something that \
+            "it would override {VARIABLES}, in which the runner sets the variables of the spec; rename it to a name that \
              sorts before"
         ));
     }
@@ -186,8 +186,8 @@ pub fn check_setting(name: &str) -> Result<(), String> {
     if begins && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
         Ok(())
     } else {
-        let remedy = "use letters, digits, '_' and '-', and begin with a letter or '_'";
-        Err(format!("no setting of a backend can be called so: {remedy}"))
+        let remedy = "use letters, digits, '_' and '-', and start with a letter or '_'";
+        Err(format!("the name is not valid for a setting of a backend; {remedy}"))
     }
 }
 

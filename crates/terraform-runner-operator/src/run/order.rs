@@ -25,14 +25,15 @@ pub const STORE_ADDRESS: &str = "127.0.0.1:7411";
 pub fn reserved_env(name: &str) -> Option<&'static str> {
     let begins = |all: &[&str]| all.iter().any(|prefix| name.starts_with(prefix));
     if begins(&["TF_VAR_"]) {
-        return Some("the runner sets this itself, from spec.variables: set it there");
+        return Some("the runner sets it from spec.variables; set it there");
     }
     let own = ["PATH", "TF_DATA_DIR", "TF_CLI_CONFIG_FILE", "TF_IN_AUTOMATION", "TF_INPUT", "CHECKPOINT_DISABLE"];
     if begins(&["TF_HTTP_", "TF_CLI_ARGS", "TF_RUNNER_", "LD_"]) || own.contains(&name) {
-        return Some("the runner sets this itself: remove it here");
+        return Some("the runner sets it; remove it from spec.env");
     }
     // Terraform rejects a shorter interval, and a longer one adds risk without a benefit.
-    (name == "TF_STATE_PERSIST_INTERVAL").then_some("the state is saved as often as Terraform can: remove it")
+    (name == "TF_STATE_PERSIST_INTERVAL")
+        .then_some("the state is already saved at the shortest interval that Terraform supports; remove it")
 }
 
 /// The order for the container in which Terraform runs.

@@ -69,7 +69,7 @@ pub struct Ended {
     /// Why it was asked to stop, if so.
     pub cause: Option<Cause>,
     /// The parsed output.
-    pub heard: EngineOutput,
+    pub engine_output: EngineOutput,
     /// The kept output.
     pub kept: Vec<u8>,
     /// The last plain lines of its output.
@@ -109,7 +109,7 @@ impl Engine {
         }
         let (said, complained) = (last_words(said).await, last_words(complained).await);
         let tail = complained.tail.into_iter().chain(said.tail).collect();
-        Ok(Ended { status, cause, heard: said.heard, kept: said.kept, tail })
+        Ok(Ended { status, cause, engine_output: said.engine_output, kept: said.kept, tail })
     }
 
     async fn watch(
@@ -146,9 +146,9 @@ impl Engine {
             let mut from = BufReader::new(from);
             let mut line = Vec::new();
             while from.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
-                let known = said.heard.begun.len();
+                let known = said.engine_output.begun.len();
                 said.take(&line, listen, &redactor);
-                for address in said.heard.begun.iter().skip(known) {
+                for address in said.engine_output.begun.iter().skip(known) {
                     let _ = begun.send(address.clone());
                 }
                 line.clear();
@@ -160,7 +160,7 @@ impl Engine {
 
 #[derive(Default)]
 struct Said {
-    heard: EngineOutput,
+    engine_output: EngineOutput,
     kept: Vec<u8>,
     tail: Vec<String>,
 }
@@ -172,7 +172,7 @@ impl Said {
             return;
         }
         let line = String::from_utf8_lossy(line);
-        let words = self.heard.hear(line.trim_end(), redactor);
+        let words = self.engine_output.read_line(line.trim_end(), redactor);
         if words.is_empty() {
             return;
         }

@@ -88,7 +88,7 @@ fn in_runtime<F: Future<Output = Result<ExitCode, String>>>(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let done = runtime.block_on(async {
-        let stop = stopping().map_err(|error| format!("Signals cannot be heard: {error}"))?;
+        let stop = stopping().map_err(|error| format!("Signals cannot be handled: {error}"))?;
         work(stop).await
     });
     runtime.shutdown_background();
@@ -97,7 +97,7 @@ fn in_runtime<F: Future<Output = Result<ExitCode, String>>>(
 
 /// Becomes true with the first SIGTERM or SIGINT. The first process of a container would otherwise ignore them.
 fn stopping() -> std::io::Result<watch::Receiver<bool>> {
-    let (told, stop) = watch::channel(false);
+    let (sender, stop) = watch::channel(false);
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
         loop {
@@ -105,7 +105,7 @@ fn stopping() -> std::io::Result<watch::Receiver<bool>> {
                 _ = term.recv() => {}
                 _ = int.recv() => {}
             }
-            told.send_replace(true);
+            sender.send_replace(true);
         }
     });
     Ok(stop)
@@ -115,8 +115,9 @@ async fn serve_here(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
     let filter = opcore::runtime::log_filter("info").map_err(|error| error.to_string())?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     let _ = log.try_init();
-    let order: StoreOrder = settings::told(STORE_VARIABLE)?;
-    let pod = std::env::var(POD_VARIABLE).map_err(|_| format!("{POD_VARIABLE} is not set: the operator sets it"))?;
+    let order: StoreOrder = settings::from_env(STORE_VARIABLE)?;
+    let pod =
+        std::env::var(POD_VARIABLE).map_err(|_| format!("{POD_VARIABLE} is not set; the operator must set it"))?;
     let store = Store::of(serve::client().await?, &order);
     let address = settings::address();
     serve::serve(store, order, pod, &address, stop)

@@ -89,14 +89,14 @@ type Answer = Result<Option<Bytes>, RequestError>;
 /// When no connection to the API server can be configured.
 pub async fn client() -> Result<Client, String> {
     opcore::client::install_crypto_provider();
-    let config = Config::infer().await.map_err(|error| format!("No way to the API server: {error}"))?;
+    let config = Config::infer().await.map_err(|error| format!("Cannot create a client of the API server: {error}"))?;
     let mut config = config;
     config.default_retry = false;
     config.connect_timeout = Some(REQUEST);
     config.read_timeout = Some(REQUEST);
     config.write_timeout = Some(REQUEST);
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|error| format!("No way to the API server: {error}"))
+    Client::try_from(config).map_err(|error| format!("Cannot create a client of the API server: {error}"))
 }
 
 /// Serves until it is asked to stop, and then finishes the active requests.
@@ -184,8 +184,8 @@ impl Server {
             ("GET", "/state") => Ok(patiently(|| state::current(&self.store)).await?.map(Bytes::from)),
             ("GET", "/summary") => to_answer(patiently(|| state::summary(&self.store)).await?.as_ref()),
             ("GET", "/lock") => {
-                let holder = patiently(|| lock::look(&self.store)).await?;
-                to_answer(holder.map(|holder| holder.told()).as_ref())
+                let holder = patiently(|| lock::read(&self.store)).await?;
+                to_answer(holder.map(|holder| holder.as_json()).as_ref())
             }
             ("GET", "/plan") => {
                 let found = patiently(|| plan::load(&self.store)).await?;
@@ -201,7 +201,7 @@ impl Server {
             ("POST", "/report") => {
                 let Filing { report, outputs } = parse(&body)?;
                 if report.run != self.order.run {
-                    return Err(RequestError::Bad(format!("a report of {} is filed by its own pod", report.run)));
+                    return Err(RequestError::Bad(format!("a report of {} must come from its own pod", report.run)));
                 }
                 // Nothing is added to the journal after the report: the operator may read both as soon as the report
                 // exists.
@@ -211,7 +211,7 @@ impl Server {
                 Ok(None)
             }
             ("POST", "/state") => {
-                let id = id.ok_or_else(|| RequestError::Bad("a state is saved under a lock only".to_owned()))?;
+                let id = id.ok_or_else(|| RequestError::Bad("a state can only be saved under a lock".to_owned()))?;
                 self.save(body, id).await
             }
             ("POST", "/rescue") => self.save_by_itself("rescue", body).await,
@@ -260,7 +260,7 @@ impl Server {
         noted.begun.retain(|address, _| !recorded.contains(address));
         if self.keep_journal(&mut journal, noted).await.is_err() {
             // A journal with too many entries is better than one with too few.
-            tracing::warn!("the journal is not kept");
+            tracing::warn!("the journal cannot be saved");
         }
     }
 
@@ -297,7 +297,7 @@ impl Server {
     /// Adopts an existing state, unless the workspace has its own.
     async fn adopt_state(self: &Arc<Self>) -> Answer {
         let secret = self.order.adopts.as_deref();
-        let secret = secret.ok_or_else(|| RequestError::Bad("there is no state to be adopted".to_owned()))?;
+        let secret = secret.ok_or_else(|| RequestError::Bad("there is no state to adopt".to_owned()))?;
         if patiently(|| state::summary(&self.store)).await?.is_some() {
             return Ok(None);
         }
@@ -312,7 +312,7 @@ impl Server {
     async fn save_by_itself(self: &Arc<Self>, operation: &str, body: Bytes) -> Answer {
         self.adopt().await;
         let _turn = self.turn.lock().await;
-        let held = patiently(|| lock::look(&self.store)).await?;
+        let held = patiently(|| lock::read(&self.store)).await?;
         let held = held.filter(|holder| holder.pod == self.pod).and_then(|holder| holder.id().map(str::to_owned));
         let id = if let Some(id) = held {
             id
@@ -340,15 +340,16 @@ impl Server {
                 self.renew();
                 Ok(())
             }
-            Err(holder) => Err(RequestError::Locked(holder.told())),
+            Err(holder) => Err(RequestError::Locked(holder.as_json())),
         }
     }
 
     async fn unlock(self: &Arc<Self>, info: &Value) -> Answer {
         self.adopt().await;
         let _turn = self.turn.lock().await;
-        let id =
-            info["ID"].as_str().ok_or_else(|| RequestError::Bad("the lock is given back by its id only".to_owned()))?;
+        let id = info["ID"]
+            .as_str()
+            .ok_or_else(|| RequestError::Bad("the lock can only be released by its id".to_owned()))?;
         self.release(id).await?;
         Ok(Some(Bytes::new()))
     }
@@ -359,14 +360,14 @@ impl Server {
                 self.set_renewing(None);
                 Ok(())
             }
-            Err(holder) => Err(RequestError::Locked(holder.told())),
+            Err(holder) => Err(RequestError::Locked(holder.as_json())),
         }
     }
 
     /// Continues with a lock that a predecessor in this pod took.
     async fn adopt(self: &Arc<Self>) {
         let adopt = || async {
-            match patiently(|| lock::look(&self.store)).await {
+            match patiently(|| lock::read(&self.store)).await {
                 Ok(Some(holder)) if holder.pod == self.pod => self.renew(),
                 Ok(_) => {}
                 Err(error) => tracing::warn!("the lock cannot be read: {error}"),
@@ -387,7 +388,7 @@ impl Server {
                 match lock::renew(&server.store, &server.pod).await {
                     Ok(true) => {}
                     Ok(false) => return tracing::warn!("the lock is no longer held by this pod"),
-                    Err(error) => tracing::warn!("the lock is not renewed: {error}"),
+                    Err(error) => tracing::warn!("the lock cannot be renewed: {error}"),
                 }
             }
         });
@@ -419,7 +420,7 @@ fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
 }
 
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, RequestError> {
-    serde_json::from_slice(body).map_err(|error| RequestError::Bad(format!("the request is not understood: {error}")))
+    serde_json::from_slice(body).map_err(|error| RequestError::Bad(format!("the request cannot be parsed: {error}")))
 }
 
 fn to_answer<T: Serialize>(what: Option<&T>) -> Answer {

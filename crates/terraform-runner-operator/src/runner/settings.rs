@@ -55,7 +55,7 @@ pub fn address() -> String {
 /// # Errors
 ///
 /// When it is missing or cannot be parsed.
-pub fn told<T: DeserializeOwned>(variable: &str) -> Result<T, String> {
-    let text = env::var(variable).map_err(|_| format!("{variable} is not set: the operator sets it"))?;
-    serde_json::from_str(&text).map_err(|error| format!("{variable} is not understood: {error}"))
+pub fn from_env<T: DeserializeOwned>(variable: &str) -> Result<T, String> {
+    let text = env::var(variable).map_err(|_| format!("{variable} is not set; the operator must set it"))?;
+    serde_json::from_str(&text).map_err(|error| format!("{variable} cannot be parsed: {error}"))
 }

@@ -81,11 +81,11 @@ struct Line {
 
 impl EngineOutput {
     /// Parses a line. Returns the text that a person should read of it.
-    pub fn hear(&mut self, line: &str, redactor: &Redactor) -> String {
+    pub fn read_line(&mut self, line: &str, redactor: &Redactor) -> String {
         let Ok(said) = serde_json::from_str::<Line>(line) else { return redactor.clean(line).into_owned() };
         match said.kind.as_str() {
-            "version" => self.hear_version(&said),
-            "planned_change" => self.hear_planned(&said.change, redactor),
+            "version" => self.read_version(&said),
+            "planned_change" => self.read_planned(&said.change, redactor),
             "resource_drift" => self.drifted.extend(changed(&said.change, redactor)),
             "change_summary" if said.changes["operation"] == "plan" => {
                 self.counts = serde_json::from_value(said.changes).ok();
@@ -109,7 +109,7 @@ impl EngineOutput {
         redactor.clean(&said.message).into_owned()
     }
 
-    fn hear_planned(&mut self, change: &Value, redactor: &Redactor) {
+    fn read_planned(&mut self, change: &Value, redactor: &Redactor) {
         self.moved += i64::from(!change["previous_resource"].is_null());
         let planned = changed(change, redactor);
         if change["reason"] == "tainted" && change["action"] == "replace" {
@@ -118,7 +118,7 @@ impl EngineOutput {
         self.planned.extend(planned);
     }
 
-    fn hear_version(&mut self, said: &Line) {
+    fn read_version(&mut self, said: &Line) {
         let tofu = said.tofu.as_ref().map(|version| format!("OpenTofu v{version}"));
         self.engine = tofu.or_else(|| said.terraform.as_ref().map(|version| format!("Terraform v{version}")));
         let format = said.ui.as_deref().unwrap_or(FORMAT);
@@ -157,18 +157,18 @@ fn changed(change: &Value, redactor: &Redactor) -> Option<ChangedResource> {
         ("read" | "noop", _) => return None,
         (action, _) => action,
     };
-    Some(ChangedResource { address: told(address, redactor), action: action.to_owned() })
+    Some(ChangedResource { address: sanitized(address, redactor), action: action.to_owned() })
 }
 
 /// A diagnostic without its snippet, which contains lines of the configuration, and values.
 fn diagnostic(said: &Value, redactor: &Redactor) -> Diagnostic {
-    let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty()).map(|text| told(text, redactor));
+    let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty()).map(|text| sanitized(text, redactor));
     let range = &said["range"];
     // A position in a file of the runner is left out; the message names the variable.
     let at = range["filename"].as_str().filter(|file| !layout::is_own(file)).map(|file| {
         match range["start"]["line"].as_i64() {
-            Some(line) => format!("{}:{line}", told(file, redactor)),
-            None => told(file, redactor),
+            Some(line) => format!("{}:{line}", sanitized(file, redactor)),
+            None => sanitized(file, redactor),
         }
     });
     Diagnostic {
@@ -182,7 +182,7 @@ fn diagnostic(said: &Value, redactor: &Redactor) -> Diagnostic {
 }
 
 /// A text as it is reported: without confidential values, and short enough for a status.
-pub fn told(text: &str, redactor: &Redactor) -> String {
+pub fn sanitized(text: &str, redactor: &Redactor) -> String {
     // In this order: a value that was cut would not be found.
     let clean = redactor.clean(text);
     match clean.char_indices().nth(LONGEST) {
@@ -210,16 +210,16 @@ pub fn words(diagnostic: &Diagnostic) -> String {
 mod tests {
     use super::*;
 
-    fn hear(lines: &str, secret: &str) -> (EngineOutput, Vec<String>) {
+    fn parse(lines: &str, secret: &str) -> (EngineOutput, Vec<String>) {
         let redactor = Redactor::new(&[secret.to_owned()]);
-        let mut heard = EngineOutput::default();
-        let said = lines.lines().map(|line| heard.hear(line, &redactor)).collect();
-        (heard, said)
+        let mut engine_output = EngineOutput::default();
+        let said = lines.lines().map(|line| engine_output.read_line(line, &redactor)).collect();
+        (engine_output, said)
     }
 
     #[test]
     fn a_plan_is_understood_and_what_is_unknown_is_passed_on() {
-        let (heard, said) = hear(
+        let (engine_output, said) = parse(
             r#"{"@message":"OpenTofu 1.12.6","tofu":"1.12.6","type":"version","ui":"1.2"}
 a bare line
 {"@message":"something new","type":"from_the_future"}
@@ -228,31 +228,34 @@ a bare line
 {"@message":"Plan: 1 to add","changes":{"add":1,"change":0,"import":0,"remove":1,"operation":"plan"},"type":"change_summary"}"#,
             "none",
         );
-        assert_eq!(heard.engine.as_deref(), Some("OpenTofu v1.12.6"));
+        assert_eq!(engine_output.engine.as_deref(), Some("OpenTofu v1.12.6"));
         assert_eq!(
-            heard.planned,
+            engine_output.planned,
             [ChangedResource { address: "random_string.a".to_owned(), action: "replace".to_owned() }]
         );
-        assert_eq!(heard.counts, Some(Counts { add: 1, remove: 1, ..Counts::default() }));
-        assert!(heard.destroys() && heard.foreign.is_none());
+        assert_eq!(engine_output.counts, Some(Counts { add: 1, remove: 1, ..Counts::default() }));
+        assert!(engine_output.destroys() && engine_output.foreign.is_none());
         assert_eq!(said[1..3], ["a bare line", "something new"]);
     }
 
     #[test]
-    fn what_is_forgotten_is_counted_whichever_way_it_is_told() {
+    fn what_is_forgotten_is_counted_whichever_way_it_is_reported() {
         let terraform = r#"{"change":{"resource":{"addr":"a.b"},"action":"remove"},"type":"planned_change"}
 {"changes":{"add":0,"change":0,"import":0,"remove":0,"operation":"plan"},"type":"change_summary"}"#;
         let tofu = r#"{"change":{"resource":{"addr":"a.b"},"action":"noop","reason":"forgot_because_lifecycle_destroy_in_config"},"type":"planned_change"}
 {"changes":{"add":1,"change":0,"import":0,"remove":0,"forget":1,"operation":"plan"},"type":"change_summary"}"#;
         for said in [terraform, tofu] {
-            let (heard, _) = hear(said, "none");
-            assert_eq!((heard.forgets(), heard.planned[0].action.as_str(), heard.destroys()), (1, "forget", false));
+            let (engine_output, _) = parse(said, "none");
+            assert_eq!(
+                (engine_output.forgets(), engine_output.planned[0].action.as_str(), engine_output.destroys()),
+                (1, "forget", false)
+            );
         }
     }
 
     #[test]
     fn a_diagnostic_has_a_place_and_no_snippet() {
-        let (heard, said) = hear(
+        let (engine_output, said) = parse(
             r#"{"@message":"Error: Bad hunter2","diagnostic":{"severity":"error","summary":"Bad hunter2","detail":"So hunter2","address":"a.b","range":{"filename":"main.tf","start":{"line":3,"column":1,"byte":4}},"snippet":{"code":"x = hunter2"}},"type":"diagnostic"}"#,
             "hunter2",
         );
@@ -264,23 +267,23 @@ a bare line
             field: None,
             at: Some("main.tf:3".to_owned()),
         };
-        assert_eq!(heard.diagnostics, [expected]);
+        assert_eq!(engine_output.diagnostics, [expected]);
         assert_eq!(said, ["Error: Bad (redacted)\n  with a.b\n  at main.tf:3\n  So (redacted)"]);
     }
 
     #[test]
-    fn a_file_that_the_runner_wrote_is_no_place_to_look_at() {
-        let (heard, _) = hear(
+    fn a_diagnostic_does_not_refer_to_a_file_that_the_runner_wrote() {
+        let (engine_output, _) = parse(
             r#"{"diagnostic":{"severity":"error","summary":"Bad","range":{"filename":"zz_opcore.auto.tfvars.json","start":{"line":1}}},"type":"diagnostic"}"#,
             "none",
         );
-        assert_eq!(heard.diagnostics[0].at, None);
+        assert_eq!(engine_output.diagnostics[0].at, None);
     }
 
     #[test]
     fn a_format_of_another_major_version_is_noticed() {
-        let (heard, _) = hear(r#"{"@message":"","terraform":"9.0.0","type":"version","ui":"2.0"}"#, "none");
-        assert_eq!(heard.foreign.as_deref(), Some("2.0"));
+        let (engine_output, _) = parse(r#"{"@message":"","terraform":"9.0.0","type":"version","ui":"2.0"}"#, "none");
+        assert_eq!(engine_output.foreign.as_deref(), Some("2.0"));
     }
 
     #[test]
@@ -294,9 +297,9 @@ a bare line
             serde_json::json!({ "type": "resource_drift", "change": change }),
             serde_json::json!({ "type": "diagnostic", "diagnostic": diagnostic }),
         ];
-        let (heard, _) = hear(&lines.map(|line| line.to_string()).join("\n"), "hunter2");
-        let said = &heard.diagnostics[0];
-        let texts = [&heard.planned[0].address, &heard.drifted[0].address, &said.summary];
+        let (engine_output, _) = parse(&lines.map(|line| line.to_string()).join("\n"), "hunter2");
+        let said = &engine_output.diagnostics[0];
+        let texts = [&engine_output.planned[0].address, &engine_output.drifted[0].address, &said.summary];
         let others = [&said.detail, &said.address, &said.at].map(|text| text.as_ref().unwrap());
         for text in texts.into_iter().chain(others) {
             assert!(text.trim_end_matches(":3").ends_with("ä(red…"), "{:.20}", text.chars().rev().collect::<String>());

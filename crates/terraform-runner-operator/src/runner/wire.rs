@@ -174,7 +174,7 @@ impl StoreClient {
                 Ok(Ok(answer)) => break answer,
                 Ok(Err(_)) if started.elapsed() < THERE_WITHIN => sleep(PAUSE).await,
                 Ok(Err(error)) => return Err(Trouble::Away(format!("the store cannot be reached: {error}"))),
-                Err(_) => return Err(Trouble::Away("the store does not answer".to_owned())),
+                Err(_) => return Err(Trouble::Away("the store does not respond".to_owned())),
             }
         };
         match status {

@@ -44,12 +44,12 @@ pub async fn load(store: &Store, name: &str) -> Result<Vec<u8>, StoreError> {
     let secret = store.secret(name).await?.ok_or_else(|| StoreError::Missing(name.to_owned()))?;
     if value(&secret, INDEX_KEY).is_some() {
         let left = Store { names: names(name).unwrap_or_else(|| Names::with_stem(name)), ..store.clone() };
-        return state::current(&left).await?.ok_or_else(|| StoreError::damaged(name, "it names no state"));
+        return state::current(&left).await?.ok_or_else(|| StoreError::damaged(name, "it refers to no state"));
     }
     if let Some(bytes) = value(&secret, BACKEND_KEY) {
         return gunzip(bytes, READ_BYTES)
             .map_err(|error| StoreError::damaged(name, format!("{BACKEND_KEY} cannot be decompressed: {error}")));
     }
-    let bytes = value(&secret, FILE_KEY).ok_or_else(|| StoreError::damaged(name, "it has no state"))?;
+    let bytes = value(&secret, FILE_KEY).ok_or_else(|| StoreError::damaged(name, "it contains no state"))?;
     Ok(bytes.to_vec())
 }

@@ -44,15 +44,15 @@ impl Holder {
     }
 
     /// The holder in the form that Terraform expects.
-    pub fn told(&self) -> Value {
-        let mut told = if self.info.is_object() { self.info.clone() } else { json!({ "ID": self.pod }) };
-        told["Who"] = format!("pod {}", self.pod).into();
-        told
+    pub fn as_json(&self) -> Value {
+        let mut info = if self.info.is_object() { self.info.clone() } else { json!({ "ID": self.pod }) };
+        info["Who"] = format!("pod {}", self.pod).into();
+        info
     }
 }
 
 /// Returns the holder of the lock; none if it is free.
-pub async fn look(store: &Store) -> Result<Option<Holder>, StoreError> {
+pub async fn read(store: &Store) -> Result<Option<Holder>, StoreError> {
     Ok(store.leases.get_opt(&store.names.lease()).await?.as_ref().and_then(Holder::of))
 }
 

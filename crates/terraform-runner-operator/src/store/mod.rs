@@ -62,13 +62,13 @@ pub enum StoreError {
         fault: String,
     },
     /// Another process wrote first.
-    #[error("Secret {0} was written by somebody else meanwhile")]
+    #[error("Secret {0} was changed after it was read")]
     Raced(String),
     /// It must not be written.
     #[error("{0}")]
     Refused(String),
     /// It is too large.
-    #[error("{what} takes {bytes} bytes compressed; at most {limit} can be kept")]
+    #[error("{what} has {bytes} bytes when compressed, but may have at most {limit}")]
     TooLarge {
         /// The kind of data.
         what: &'static str,
@@ -182,8 +182,7 @@ fn value<'a>(secret: &'a Secret, key: &str) -> Option<&'a [u8]> {
 /// The value of a key that holds JSON.
 fn parsed<T: DeserializeOwned>(secret: &Secret, name: &str, key: &str) -> Result<T, StoreError> {
     let bytes = value(secret, key).ok_or_else(|| StoreError::damaged(name, format!("it has no key {key}")))?;
-    serde_json::from_slice(bytes)
-        .map_err(|error| StoreError::damaged(name, format!("{key} is not what it should be: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| StoreError::damaged(name, format!("{key} cannot be parsed: {error}")))
 }
 
 fn to_json<T: Serialize>(what: &T) -> Result<ByteString, StoreError> {

@@ -49,19 +49,13 @@ pub fn unpack(chunks: &[Vec<u8>], sums: &Sums, name: impl Fn(usize) -> String) -
     for (number, sum) in sums.chunks.iter().enumerate() {
         let chunk = chunks.get(number).ok_or_else(|| StoreError::Missing(name(number)))?;
         if digest::of_bytes(chunk) != *sum {
-            return Err(StoreError::damaged(
-                &name(number),
-                "its data have another checksum than when they were written",
-            ));
+            return Err(StoreError::damaged(&name(number), "the checksum of its data is wrong"));
         }
     }
     let whole = gunzip(&chunks.concat(), sums.bytes)
         .map_err(|error| StoreError::damaged(&name(0), format!("it cannot be decompressed: {error}")))?;
     if digest::of_bytes(&whole) != sums.sha256 {
-        return Err(StoreError::damaged(
-            &name(0),
-            "together with its fellows it has another checksum than what was kept",
-        ));
+        return Err(StoreError::damaged(&name(0), "the checksum of all chunks together is wrong"));
     }
     Ok(whole)
 }
@@ -114,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_by_the_name_of_the_chunk() {
+    fn damage_is_reported_by_the_name_of_the_chunk() {
         let mut packed = pack(&noise(2_000_000));
         packed.chunks[1][7] ^= 1;
         let error = unpack(&packed.chunks, &packed.sums, name).unwrap_err().to_string();

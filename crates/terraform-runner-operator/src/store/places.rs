@@ -72,7 +72,7 @@ impl Index {
                 _ if current.facts.lineage.is_empty() => SaveCheck::Save,
                 Some(0) => SaveCheck::Save,
                 _ => SaveCheck::Refuse(format!(
-                    "the state that is kept has lineage {} and is not empty: a state of lineage {} may not take its place",
+                    "the stored state has lineage {} and is not empty, so it cannot be replaced with a state of lineage {}",
                     current.facts.lineage, facts.lineage
                 )),
             };
@@ -83,7 +83,7 @@ impl Index {
             facts.serial < current.facts.serial || (facts.serial == current.facts.serial && current.run != run);
         if behind {
             return SaveCheck::Refuse(format!(
-                "the state that is kept has serial {}: one of serial {} may not take its place",
+                "the stored state has serial {}, so it cannot be replaced with a state of serial {}",
                 current.facts.serial, facts.serial
             ));
         }
@@ -142,7 +142,11 @@ mod tests {
         assert!(matches!(index.judge(&of(5, "a"), "x", "two"), SaveCheck::Refuse(_)));
         assert!(matches!(index.judge(&of(9, "b"), "x", "two"), SaveCheck::Refuse(_)));
         assert_eq!(index.judge(&of(6, "a"), "x", "two"), SaveCheck::Save);
-        assert_eq!(index.judge(&of(5, "a"), "x", "one"), SaveCheck::Save, "its last save may have gone unheard");
+        assert_eq!(
+            index.judge(&of(5, "a"), "x", "one"),
+            SaveCheck::Save,
+            "it may not know that its last save succeeded"
+        );
         assert_eq!(index.judge(&of(5, "a"), "one/5", "one"), SaveCheck::Saved);
     }
 
@@ -155,7 +159,7 @@ mod tests {
         empty.facts.resources = None;
         assert!(
             matches!(index(&[empty]).judge(&other, "x", "two"), SaveCheck::Refuse(_)),
-            "nobody can tell that it is empty"
+            "it is not known to be empty"
         );
     }
 

@@ -97,7 +97,7 @@ fn bounded(text: &str, limit: usize) -> Vec<u8> {
         keep /= 2;
         let cut = text.get(..text.floor_char_boundary(keep)).unwrap_or_default();
         let lines = cut.rfind('\n').map_or(cut, |end| &cut[..=end]);
-        let note = format!("… cut here: the plan has {} bytes. Make the plan by hand to see all of it.\n", text.len());
+        let note = format!("… cut here: the plan has {} bytes. To see all of it, run the plan by hand.\n", text.len());
         let short = gzip(format!("{lines}{note}").as_bytes());
         if short.len() <= limit || keep == 0 {
             return short;

@@ -57,7 +57,7 @@ pub async fn outputs(store: &Store) -> Result<Option<OutputValues>, StoreError> 
 pub fn parse_outputs(bytes: &[u8]) -> Result<OutputValues, String> {
     let json = gunzip(bytes, OUTPUTS_BYTES as u64).map_err(|error| format!("they cannot be decompressed: {error}"))?;
     bounded(&json)?;
-    serde_json::from_slice(&json).map_err(|error| format!("{OUTPUTS_KEY} is not what it should be: {error}"))
+    serde_json::from_slice(&json).map_err(|error| format!("{OUTPUTS_KEY} cannot be parsed: {error}"))
 }
 
 /// Parses a report from the value of its key, cut to what a status can hold.
@@ -67,7 +67,7 @@ pub fn parse_outputs(bytes: &[u8]) -> Result<OutputValues, String> {
 /// What is wrong with it, as a clause.
 pub fn parse_report(bytes: &[u8]) -> Result<Report, String> {
     small(bytes)?;
-    serde_json::from_slice(bytes).map(Report::bounded).map_err(|error| format!("it is not what it should be: {error}"))
+    serde_json::from_slice(bytes).map(Report::bounded).map_err(|error| format!("it cannot be parsed: {error}"))
 }
 
 /// Parses a journal from the value of its key.
@@ -77,12 +77,12 @@ pub fn parse_report(bytes: &[u8]) -> Result<Report, String> {
 /// What is wrong with it, as a clause.
 pub fn parse_journal(bytes: &[u8]) -> Result<Journal, String> {
     small(bytes)?;
-    serde_json::from_slice(bytes).map(Journal::bounded).map_err(|error| format!("it is not what it should be: {error}"))
+    serde_json::from_slice(bytes).map(Journal::bounded).map_err(|error| format!("it cannot be parsed: {error}"))
 }
 
 fn small(bytes: &[u8]) -> Result<(), String> {
     let size = bytes.len();
-    if size > REPORT_BYTES { Err(format!("it has {size} bytes, and at most {REPORT_BYTES} are read")) } else { Ok(()) }
+    if size > REPORT_BYTES { Err(format!("it has {size} bytes, but may have at most {REPORT_BYTES}")) } else { Ok(()) }
 }
 
 /// The outputs in stored form.
@@ -90,7 +90,10 @@ fn pack(json: &[u8]) -> Result<Vec<u8>, String> {
     bounded(json)?;
     let bytes = gzip(json);
     if bytes.len() > CHUNK_BYTES {
-        return Err(format!("they take {} bytes compressed, and a Secret holds {CHUNK_BYTES}", bytes.len()));
+        return Err(format!(
+            "they have {} bytes when compressed, but a Secret can hold only {CHUNK_BYTES}",
+            bytes.len()
+        ));
     }
     Ok(bytes)
 }
@@ -98,11 +101,11 @@ fn pack(json: &[u8]) -> Result<Vec<u8>, String> {
 /// Checks the size of outputs.
 fn bounded(json: &[u8]) -> Result<(), String> {
     if json.len() > OUTPUTS_BYTES {
-        return Err(format!("they have {} bytes as JSON, and may have {OUTPUTS_BYTES}", json.len()));
+        return Err(format!("they have {} bytes as JSON, but may have at most {OUTPUTS_BYTES}", json.len()));
     }
     let values = values(json);
     if values > OUTPUTS_VALUES {
-        return Err(format!("they have {values} values, and may have {OUTPUTS_VALUES}"));
+        return Err(format!("they have {values} values, but may have at most {OUTPUTS_VALUES}"));
     }
     Ok(())
 }
@@ -131,8 +134,9 @@ fn too_large(report: &mut Report, why: &str) {
     report.outcome = Outcome::Failed;
     // They will be as large the next time.
     report.lasting = true;
-    let detail =
-        format!("All outputs together: {why}. What was applied stays applied. Make the outputs of the module smaller.");
+    let detail = format!(
+        "All outputs together: {why}. The applied resources are not affected. Make the outputs of the module smaller."
+    );
     let summary = "The outputs are too large".to_owned();
     report.diagnostics.insert(0, Diagnostic { summary, detail: Some(detail), ..Diagnostic::default() });
     report.diagnostics.truncate(NAMED_DIAGNOSTICS);
@@ -157,7 +161,7 @@ mod tests {
     fn many_small_values_are_too_many_and_a_text_with_many_commas_is_one() {
         let of = |value: serde_json::Value| json!({ "it": { "value": value, "sensitive": true } }).to_string();
         let many = of(json!(vec![0; 100_000]));
-        assert!(pack(many.as_bytes()).unwrap_err().contains("values, and may have"));
+        assert!(pack(many.as_bytes()).unwrap_err().contains("values, but may have"));
         assert!(parse_outputs(&gzip(many.as_bytes())).is_err());
         let text = of(json!(r#"[{"a\\":1},"#.repeat(50_000)));
         let outputs = parse_outputs(&pack(text.as_bytes()).unwrap()).unwrap();

@@ -27,7 +27,7 @@ where
         if started.elapsed() + pause > patience(&error) {
             return Err(error);
         }
-        tracing::warn!("tried again in {pause:?}: {error}");
+        tracing::warn!("retrying in {pause:?}: {error}");
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -36,7 +36,7 @@ pub struct Observed {
 }
 
 /// Reads the index. It is empty if it does not exist.
-pub async fn see(store: &Store) -> Result<Observed, StoreError> {
+pub async fn read_index(store: &Store) -> Result<Observed, StoreError> {
     let name = store.names.state();
     let Some(secret) = store.secret(&name).await? else { return Ok(Observed::default()) };
     // The Secret was created, but its creator did not get to the next step.
@@ -46,7 +46,7 @@ pub async fn see(store: &Store) -> Result<Observed, StoreError> {
 
 /// Returns what is known of the current version; none if there is no state.
 pub async fn summary(store: &Store) -> Result<Option<StateReport>, StoreError> {
-    Ok(see(store).await?.index.current().map(report))
+    Ok(read_index(store).await?.index.current().map(report))
 }
 
 /// A version in the form for reports. -1 resources: the number is not known.
@@ -74,7 +74,7 @@ pub async fn load(store: &Store, version: &Version) -> Result<Vec<u8>, StoreErro
 ///
 /// When a chunk is missing or damaged. No other version is used instead: see [`last_intact`].
 pub async fn current(store: &Store) -> Result<Option<Vec<u8>>, StoreError> {
-    match see(store).await?.index.current() {
+    match read_index(store).await?.index.current() {
         Some(version) => load(store, version).await.map(Some),
         None => Ok(None),
     }
@@ -83,7 +83,7 @@ pub async fn current(store: &Store) -> Result<Option<Vec<u8>>, StoreError> {
 /// Reads the newest undamaged version, for a person who knows that it may not be the current one.
 pub async fn last_intact(store: &Store) -> Result<Option<(Version, Vec<u8>)>, StoreError> {
     let mut first_fault = None;
-    for version in see(store).await?.index.versions {
+    for version in read_index(store).await?.index.versions {
         match load(store, &version).await {
             Ok(bytes) => return Ok(Some((version, bytes))),
             Err(fault @ StoreError::Api(_)) => return Err(fault),
@@ -100,7 +100,7 @@ pub async fn last_intact(store: &Store) -> Result<Option<(Version, Vec<u8>)>, St
 /// When this is not a state.
 pub fn facts(bytes: &[u8]) -> Result<Facts, StoreError> {
     let state: State = serde_json::from_slice(bytes)
-        .map_err(|error| StoreError::Refused(format!("what should be saved is no state: {error}")))?;
+        .map_err(|error| StoreError::Refused(format!("the data to save is not a state: {error}")))?;
     let managed = |resource: &&Resource| resource.mode == "managed";
     let count: usize = state.resources.iter().filter(managed).map(|resource| resource.instances.len()).sum();
     let resources = state.encrypted_data.is_none().then(|| i64::try_from(count).unwrap_or(i64::MAX));
@@ -195,7 +195,7 @@ pub struct Save<'a> {
 /// The place for the next version, and its current contents.
 #[derive(Clone, Debug)]
 pub struct Aim {
-    seen: Observed,
+    observed: Observed,
     place: usize,
     /// The version of each Secret for a chunk.
     versions: Vec<String>,
@@ -211,14 +211,14 @@ pub async fn aim(store: &Store, save: &Save<'_>) -> Result<Aim, StoreError> {
         let bytes = save.packed.chunks.iter().map(Vec::len).sum();
         return Err(StoreError::TooLarge { what: "The state", bytes, limit: STATE_CHUNKS * CHUNK_BYTES });
     }
-    let seen = see(store).await?;
-    let place = seen.index.free_place(usize::try_from(save.history.states).unwrap_or(1));
+    let observed = read_index(store).await?;
+    let place = observed.index.free_place(usize::try_from(save.history.states).unwrap_or(1));
     let versions = (0..save.packed.chunks.len()).map(|chunk| async move {
         let secret = store.secrets.get_metadata_opt(&store.names.state_chunk(place, chunk)).await?;
         Ok::<_, StoreError>(secret.and_then(|secret| secret.resource_version()).unwrap_or_else(|| NEVER.to_owned()))
     });
     let versions = try_join_all(versions).await?;
-    Ok(Aim { seen, place, versions })
+    Ok(Aim { observed, place, versions })
 }
 
 /// Makes this the current version. `aim` must be read before the lock is found to be ours: then a process that saves
@@ -228,9 +228,9 @@ pub async fn aim(store: &Store, save: &Save<'_>) -> Result<Aim, StoreError> {
 ///
 /// When a newer or different state is kept; when another process saved in the meantime (409).
 pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreError> {
-    let Aim { seen, place, versions } = aim;
+    let Aim { observed, place, versions } = aim;
     let Save { packed, facts, run, history } = save;
-    match seen.index.judge(facts, &packed.sums.sha256, run) {
+    match observed.index.judge(facts, &packed.sums.sha256, run) {
         SaveCheck::Save => {}
         SaveCheck::Saved => return Ok(()),
         SaveCheck::Refuse(reason) => return Err(StoreError::Refused(reason)),
@@ -246,8 +246,8 @@ pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreE
         time: jiff::Timestamp::now(),
     };
     let name = store.names.state();
-    let fence = if seen.version.is_some() {
-        seen.version
+    let fence = if observed.version.is_some() {
+        observed.version
     } else {
         let made = store.make(&name).await?;
         if value(&made, INDEX_KEY).is_some() {
@@ -255,7 +255,7 @@ pub async fn save(store: &Store, aim: Aim, save: &Save<'_>) -> Result<(), StoreE
         }
         made.resource_version()
     };
-    let index = to_json(&seen.index.with(version, keep))?;
+    let index = to_json(&observed.index.with(version, keep))?;
     store.write(&name, [(INDEX_KEY, index)].into(), fence.as_deref()).await?;
     Ok(())
 }
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_tells_how_many_resources_are_managed() {
+    fn a_state_reports_how_many_resources_are_managed() {
         let state = br#"{"version":4,"serial":3,"lineage":"l","outputs":{},"resources":[
             {"mode":"managed","type":"a","name":"b","instances":[{},{}]},{"mode":"data","type":"a","name":"b","instances":[{}]}]}"#;
         assert_eq!(facts(state).unwrap(), Facts { serial: 3, lineage: "l".to_owned(), resources: Some(2) });
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_have_the_addresses_that_terraform_speaks_of() {
+    fn resources_have_the_addresses_that_terraform_prints() {
         let state = json!({ "resources": [
             { "mode": "managed", "type": "random_pet", "name": "a", "instances": [{}] },
             { "mode": "managed", "type": "random_pet", "name": "b", "instances": [{ "index_key": 0 }, { "index_key": 1 }] },

@@ -88,9 +88,9 @@ where
             owners.any(|owner| Some(&owner.uid) == object.meta().uid.as_ref())
         };
         let workspace = workspaces.get_opt(&workspace_name(object)).await?.filter(ours);
-        let told = workspace.as_ref().and_then(|workspace| workspace.status.as_ref()?.outputs_secret.clone());
+        let reported = workspace.as_ref().and_then(|workspace| workspace.status.as_ref()?.outputs_secret.clone());
         let mut outputs = BTreeMap::new();
-        if let Some(name) = told {
+        if let Some(name) = reported {
             let secrets = context.reader().namespaced::<Secret>(&namespace);
             let data = secrets.get_opt(&name).await?.and_then(|secret| secret.data).unwrap_or_default();
             let text = data.into_iter().filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?)));
@@ -99,12 +99,12 @@ where
         Ok(Observed { workspace, outputs })
     }
 
-    fn decide(&self, object: &K, seen: &Observed, now: Timestamp) -> Decision<K> {
-        keep(object, seen, now)
+    fn decide(&self, object: &K, observed: &Observed, now: Timestamp) -> Decision<K> {
+        keep(object, observed, now)
     }
 
-    fn tear_down(&self, object: &K, seen: &Observed, now: Timestamp) -> Decision<K> {
-        tear_down(object, seen, now)
+    fn tear_down(&self, object: &K, observed: &Observed, now: Timestamp) -> Decision<K> {
+        tear_down(object, observed, now)
     }
 
     /// Reports why the workspace could not be written in the place where users look for the state of the object.
@@ -137,7 +137,7 @@ fn workspace_of<K: Typed>(object: &K) -> TerraformWorkspace {
     }
 }
 
-fn keep<K: Typed>(object: &K, seen: &Observed, now: Timestamp) -> Decision<K>
+fn keep<K: Typed>(object: &K, observed: &Observed, now: Timestamp) -> Decision<K>
 where
     K::Status: Conditions,
 {
@@ -147,22 +147,25 @@ where
     if let Ok(write) = Write::apply(&wanted) {
         writes.then(write);
     }
-    let told = seen.workspace.as_ref().filter(|live| {
+    let reported = observed.workspace.as_ref().filter(|live| {
         // A status for an older spec does not apply to this one. A person may have set fields that are not ours.
         let observed = live.status.as_ref().and_then(|status| status.observed_generation);
         holds(&json!(live.spec), &json!(wanted.spec)) && observed == live.metadata.generation
     });
-    let (phase, summary) = told.map_or_else(
+    let (phase, summary) = reported.map_or_else(
         || {
             (
                 WorkspacePhase::Pending,
-                Summary::reconciling("Pending", format!("TerraformWorkspace {} takes it up.", wanted.name_any())),
+                Summary::reconciling(
+                    "Pending",
+                    format!("Waiting for TerraformWorkspace {} to be processed.", wanted.name_any()),
+                ),
             )
         },
-        standing,
+        summary_of,
     );
-    let applied = told.and_then(|live| Some(live.status.as_ref()?.last_applied.as_ref()?.hash.as_str()));
-    K::show(&mut status, &Shown { phase, message: &summary.message, applied, outputs: Some(&seen.outputs) });
+    let applied = reported.and_then(|live| Some(live.status.as_ref()?.last_applied.as_ref()?.hash.as_str()));
+    K::show(&mut status, &Shown { phase, message: &summary.message, applied, outputs: Some(&observed.outputs) });
     summary.write(&mut status, object.meta().generation, now);
     Decision { writes, ..Decision::say(status) }
 }
@@ -173,7 +176,7 @@ fn holds(live: &Value, wanted: &Value) -> bool {
 }
 
 /// The state of a workspace, in the terms of the conditions.
-fn standing(workspace: &TerraformWorkspace) -> (WorkspacePhase, Summary) {
+fn summary_of(workspace: &TerraformWorkspace) -> (WorkspacePhase, Summary) {
     let nothing = crate::api::v1alpha1::TerraformWorkspaceStatus::default();
     let status = workspace.status.as_ref().unwrap_or(&nothing);
     let ready = find(&status.conditions, READY);
@@ -190,24 +193,27 @@ fn standing(workspace: &TerraformWorkspace) -> (WorkspacePhase, Summary) {
 }
 
 /// The workspace is deleted first, and with it what it created.
-fn tear_down<K: Typed>(object: &K, seen: &Observed, now: Timestamp) -> Decision<K>
+fn tear_down<K: Typed>(object: &K, observed: &Observed, now: Timestamp) -> Decision<K>
 where
     K::Status: Conditions,
 {
     let mut decision = Decision::say(object.status().cloned().unwrap_or_default());
-    let mut told = None;
-    match &seen.workspace {
+    let mut reported = None;
+    match &observed.workspace {
         Some(workspace) if workspace.metadata.deletion_timestamp.is_none() => {
             decision.writes.then(Write::delete(workspace));
         }
-        Some(workspace) => told = Some(standing(workspace).1),
+        Some(workspace) => reported = Some(summary_of(workspace).1),
         None => decision.release = true,
     }
-    let summary = told.unwrap_or_else(|| {
-        Summary::reconciling("TearingDown", format!("TerraformWorkspace {} goes first.", workspace_name(object)))
+    let summary = reported.unwrap_or_else(|| {
+        Summary::reconciling(
+            "TearingDown",
+            format!("Waiting for TerraformWorkspace {} to be deleted.", workspace_name(object)),
+        )
     });
     let phase = WorkspacePhase::Deleting;
-    let shown = Shown { phase, message: &summary.message, applied: None, outputs: Some(&seen.outputs) };
+    let shown = Shown { phase, message: &summary.message, applied: None, outputs: Some(&observed.outputs) };
     K::show(&mut decision.status, &shown);
     summary.write(&mut decision.status, object.meta().generation, now);
     decision

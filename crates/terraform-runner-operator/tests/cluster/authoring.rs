@@ -1,4 +1,5 @@
-//! What those who write workspaces may ask for, and who may approve: by the policies of the chart, and by the operator itself.
+//! What authors of workspaces may use, and who may approve: enforced by the policies of the chart, and by the operator
+//! itself.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -11,11 +12,11 @@ use terraform_runner_operator::render::{self, OPERATOR};
 
 use crate::stage::{PATIENCE, Stage};
 
-/// A namespace in which the policies of the chart are in force, and nowhere else.
+/// A namespace in which the policies of the chart are in force.
 async fn guarded(stage: &Stage, values: &[&str]) {
     let watched = format!("watchNamespaces={{{}}}", stage.namespace);
     enforce(&stage.client, OPERATOR, &stage.namespace, &[&[watched.as_str()], values].concat()).await;
-    // The API server takes a moment to know a policy, each by itself.
+    // The API server takes a moment to enforce each policy.
     let outlawed = json!({ "spec": { "engine": { "image": "outlaw" } } });
     let unapproved = json!({ "metadata": { "annotations": { "infra.opr8r/approve": "outlaw" } } });
     let nobody = person(stage, "nobody").await;
@@ -33,7 +34,7 @@ async fn guarded(stage: &Stage, values: &[&str]) {
     tokio::time::timeout(PATIENCE, in_force).await.expect("the policies are in force");
 }
 
-/// Someone who may write workspaces, and nothing else.
+/// A user who may only write workspaces.
 async fn person(stage: &Stage, name: &str) -> Api<TerraformWorkspace> {
     let verbs = json!(["create", "get", "patch", "update"]);
     let rule = json!({ "apiGroups": ["infra.opr8r"], "resources": ["terraformworkspaces"], "verbs": verbs });
@@ -49,7 +50,7 @@ async fn person(stage: &Stage, name: &str) -> Api<TerraformWorkspace> {
     workspaces
 }
 
-/// Gives someone a right.
+/// Grants a user a right.
 async fn grant(stage: &Stage, person: &str, what: &str, rule: Value) {
     let metadata = json!({ "name": format!("{person}-{what}") });
     let given: Role = serde_json::from_value(json!({ "metadata": metadata, "rules": [rule] })).unwrap();
@@ -63,7 +64,7 @@ async fn grant(stage: &Stage, person: &str, what: &str, rule: Value) {
     stage.of::<RoleBinding>().create(&PostParams::default(), &binding).await.unwrap();
 }
 
-/// Writes a workspace, or changes it.
+/// Creates or updates a workspace.
 async fn write(
     api: &Api<TerraformWorkspace>,
     name: &str,
@@ -92,7 +93,7 @@ fn pods(fields: &Value) -> Value {
     spec(&json!({ "runner": { "podTemplate": { "spec": fields } } }))
 }
 
-/// What is refused by a policy, in its words.
+/// A request that a policy refuses. Returns the message.
 async fn refused(api: &Api<TerraformWorkspace>, name: &str, change: Value) -> String {
     match write(api, name, change.clone(), true).await {
         Err(kube::Error::Api(status)) => {
@@ -108,7 +109,7 @@ async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
     let stage = Stage::new("authors").await;
     let author = person(&stage, "author").await;
     let disk = |kind: &str| pods(&json!({ "volumes": [{ "name": "disk", kind: {} }] }));
-    // What was there before can be annotated, and mended.
+    // Existing workspaces can be annotated and corrected.
     write(&author, "older", disk("hostPath"), false).await.unwrap();
     guarded(&stage, &["authors.images={registry.example.com/tofu/*}"]).await;
     let annotated = json!({ "metadata": { "annotations": { "a": "b" } } });
@@ -143,8 +144,24 @@ async fn authors_may_not_ask_for_what_reaches_beyond_their_pods() {
     write(&author, "new", claim, true).await.unwrap();
     let own = spec(&json!({ "module": { "inline": { "files": { "main.tf": "" } } } }));
     let words = refused(&author, "new", own).await;
-    assert!(words.starts_with("spec.module: only modules that the operator brings along"), "{words}");
+    assert!(words.starts_with("spec.module: only modules that are part of the operator"), "{words}");
     assert!(words.contains("authors.modules to Any, or authors.trusted to true"), "{words}");
+
+    // What does as much as a module.
+    for name in ["TF_ENCRYPTION", "TF_REATTACH_PROVIDERS", "TF_PLUGIN_CACHE_DIR", "HOME", "TERRAFORM_CONFIG"] {
+        let env = spec(&json!({ "env": [{ "name": "AWS_REGION" }, { "name": name, "value": "x" }] }));
+        let words = refused(&author, "new", env).await;
+        assert!(words.starts_with("spec.env: because of one of these Terraform may run other programs"), "{words}");
+    }
+    let mount = |path: &str| pods(&json!({ "volumeMounts": [{ "name": "disk", "mountPath": path }] }));
+    for path in ["/usr/local/bin", "/", "//etc", "/srv/../usr", "usr", "/lib64", "/var/run/tools", "/var/run", "/run"] {
+        let words = refused(&author, "new", mount(path)).await;
+        assert!(words.starts_with("spec.runner.podTemplate.spec.volumeMounts: "), "{path}: {words}");
+    }
+    let fine = ["/srv/greeting", "/data", "/var/run/identity", "/var/lib/states", "/var/runs", "/users"];
+    for path in fine {
+        write(&author, "new", mount(path), true).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -162,7 +179,7 @@ async fn who_names_a_secret_must_be_allowed_to_read_it() {
     for fields in &named {
         let words = refused(&author, "new", spec(fields)).await;
         assert!(
-            words.contains("author may not read those of namespace") && words.contains("authors.secrets"),
+            words.contains("author is not allowed to get secrets in namespace") && words.contains("authors.secrets"),
             "{words}"
         );
     }
@@ -188,7 +205,7 @@ async fn without_a_policy_the_operator_refuses_all_the_same_and_makes_no_job() {
     let message = stage.says("net", "InvalidSpec").await;
     assert!(message.starts_with("spec.runner.podTemplate.spec.volumes[0]: hostPath is not allowed"), "{message}");
     assert_eq!(stage.names::<Job>().await, [""; 0]);
-    // Applied without, and then deleted with it: nothing gets a node for a destroy either.
+    // Applied without podTemplate, and then deleted with one: a destroy gets no access to the node either.
     stage.write("net", json!({ "runner": {} })).await;
     let job = stage.ready("net").await.status.unwrap().run.unwrap().job;
     stage.write("net", json!({ "runner": volumes })).await;
@@ -203,12 +220,12 @@ async fn without_a_policy_the_operator_refuses_all_the_same_and_makes_no_job() {
 }
 
 #[tokio::test]
-async fn without_a_policy_the_operator_applies_only_modules_that_it_brings_along_unless_authors_are_trusted() {
+async fn without_a_policy_the_operator_applies_only_modules_that_it_includes_unless_authors_are_trusted() {
     let stage = Stage::new("builtin").await;
     let strict = stage.start_for(render::Authors::default());
     stage.write("net", json!({})).await;
     let message = stage.says("net", "InvalidSpec").await;
-    assert!(message.starts_with("spec.module: only modules that the operator brings along"), "{message}");
+    assert!(message.starts_with("spec.module: only modules that are part of the operator"), "{message}");
     assert!(message.contains("authors.modules to Any, or authors.trusted to true"), "{message}");
     assert_eq!(stage.names::<Job>().await, [""; 0]);
     stage.write("simple", json!({ "module": { "builtin": "simple" } })).await;
@@ -234,14 +251,13 @@ async fn approving_takes_a_right_of_its_own() {
         api.patch("net", &PatchParams::default(), &Patch::Merge(&change)).await
     };
     let words = annotate(&author, approves("plan-1")).await.unwrap_err().to_string();
-    let right =
-        "author may not approve plans of TerraformWorkspace net, which takes the verb approve on terraformworkspaces";
+    let right = "author is not allowed to approve plans of TerraformWorkspace net; this requires the verb approve";
     assert!(words.contains(right), "{words}");
     for level in ["Auto", "AutoUnlessDestroy"] {
         let words = annotate(&author, json!({ "spec": { "approval": level } })).await.unwrap_err().to_string();
-        assert!(words.contains("spec.approval: author may not have plans"), "{words}");
+        assert!(words.contains("spec.approval: author is not allowed to reduce"), "{words}");
     }
-    // Nor can one who is approved already be written anew.
+    // Nor can a workspace be created with an approval.
     let mut born = spec(&json!({ "approval": "Manual" }));
     born["metadata"] = approves("plan-1")["metadata"].clone();
     refused(&author, "born", born).await;
@@ -252,7 +268,7 @@ async fn approving_takes_a_right_of_its_own() {
         }
     };
     tokio::time::timeout(PATIENCE, can).await.expect("who may approve can");
-    // What another approved does not keep anyone from going on, and can be taken back.
+    // An approval by someone else does not prevent other changes, and can be removed.
     annotate(&author, json!({ "spec": { "suspend": true } })).await.unwrap();
     annotate(&author, json!({ "metadata": { "annotations": { "infra.opr8r/approve": null } } })).await.unwrap();
     annotate(&owner, json!({ "spec": { "approval": "Auto" } })).await.unwrap();

@@ -1,4 +1,4 @@
-//! What one workspace can make the operator read and hold: a bounded part, whoever wrote it.
+//! What one workspace can make the operator read and store is bounded, whoever wrote it.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -16,7 +16,7 @@ use terraform_runner_operator::store::pack::gzip;
 use crate::stage::{Stage, eventually};
 
 #[tokio::test]
-async fn outputs_that_somebody_made_to_burst_the_operator_are_told_and_not_read() {
+async fn outputs_that_somebody_made_to_burst_the_operator_are_reported_and_not_read() {
     let stage = Stage::new("bombs").await;
     let running = stage.start();
     stage.write("net", json!({})).await;
@@ -32,7 +32,7 @@ async fn outputs_that_somebody_made_to_burst_the_operator_are_told_and_not_read(
 }
 
 #[tokio::test]
-async fn what_was_told_is_read_again_only_when_it_or_its_secret_changes() {
+async fn what_was_reported_is_read_again_only_when_it_or_its_secret_changes() {
     let stage = Stage::new("quiet").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
     let running = stage.start_on(proxy.config(), Limits::default());
@@ -46,13 +46,13 @@ async fn what_was_told_is_read_again_only_when_it_or_its_secret_changes() {
         status.outputs_written.as_ref().map(|written| written.secret.clone()) == version
     };
     stage.until("net", "written", written).await;
-    let looks = |text: &str| results::count(text, "opcore_reconciles_total", |line| line.contains("\"ok\""));
-    let looked = async |before: usize| running.until("a look", |text| looks(text) > before).await;
+    let reconciles = |text: &str| results::count(text, "opcore_reconciles_total", |line| line.contains("\"ok\""));
+    let another = async |before: usize| running.until("a reconcile", |text| reconciles(text) > before).await;
     proxy.take();
-    for look in ["one", "two", "three"] {
-        let before = looks(&running.metrics.text());
-        stage.annotate("net", "opcore.dev/requestedAt", look).await;
-        looked(before).await;
+    for value in ["one", "two", "three"] {
+        let before = reconciles(&running.metrics.text());
+        stage.annotate("net", "opcore.dev/requestedAt", value).await;
+        another(before).await;
     }
     let asked = || proxy.take().into_iter().filter(|passed| passed.path.ends_with(&report)).count();
     assert_eq!(asked(), 0, "nothing has changed");
@@ -77,7 +77,7 @@ async fn what_a_spec_refers_to_is_read_no_further_than_inputs_may_go() {
     }
     stage.write("net", json!({ "variablesFrom": from })).await;
     let message = stage.says("net", "InputNotFound").await;
-    assert!(message.contains("more than 8192 KiB together, which ConfigMap hoard-8 exceeds"), "{message}");
+    assert!(message.contains("more than 8192 KiB in total, counted up to ConfigMap hoard-8"), "{message}");
     for from in &mut from {
         from["keys"] = json!(["small"]);
     }

@@ -1,4 +1,4 @@
-//! Restarts and crashes of the operator: nothing is done twice, nothing is left undone.
+//! Restarts and crashes of the operator: nothing is done twice, and nothing is left undone.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
@@ -23,17 +23,17 @@ async fn what_is_ready_needs_no_write_and_no_job_also_after_a_restart() {
     }
     running.stop().await;
     let running = stage.start();
-    // It has looked at all of them, twice at least: once because it began, once because it was asked to.
+    // It has reconciled all of them at least twice: once after the start, once on request.
     for name in ["a", "b", "c"] {
         stage.annotate(name, "opcore.dev/requestedAt", "now").await;
     }
-    let looks = |text: &str| -> f64 {
+    let reconciles = |text: &str| -> f64 {
         let lines = text
             .lines()
             .filter(|line| line.starts_with("opcore_reconcile_total") || line.starts_with("opcore_reconciles_total"));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     };
-    running.until("six looks", |text| looks(text) >= 6.0).await;
+    running.until("six reconciles", |text| reconciles(text) >= 6.0).await;
     assert_eq!(running.writes(), [""; 0]);
     assert_eq!(stage.names::<Job>().await.len(), 3);
     running.stop().await;
@@ -64,7 +64,7 @@ async fn a_crash_at_any_write_of_an_apply_a_change_and_a_deletion_ends_in_the_sa
                 &stage.namespace,
                 terraform_runner_operator::run::names::Names::of("net", &uid),
             );
-            assert_eq!(store::state::see(&store).await.unwrap().index.versions.len(), 2);
+            assert_eq!(store::state::read_index(&store).await.unwrap().index.versions.len(), 2);
             running.stop().await;
 
             stage.workspaces().delete("net", &DeleteParams::default()).await.unwrap();

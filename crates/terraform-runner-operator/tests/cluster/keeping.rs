@@ -1,4 +1,4 @@
-//! States, plans and reports that come back as they were, or not at all.
+//! States, plans and reports that are read back as they were, or not at all.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -22,7 +22,7 @@ async fn a_state_is_saved_read_back_and_kept_in_versions() {
             assert_eq!(workspace.ask("GET", "/summary", "").await.unwrap().0, 204);
         }
         assert_eq!(workspace.lock("one").await.0, 200);
-        // A run saves more than once; its last save is what is kept of it.
+        // A run saves more than once; its last save is kept.
         for serial in [run * 10, run * 10 + 1] {
             assert_eq!(workspace.save(&state(serial, "l", 2), "one").await, (204, String::new()));
         }
@@ -31,10 +31,10 @@ async fn a_state_is_saved_read_back_and_kept_in_versions() {
         assert_eq!((code, serde_json::from_slice::<Value>(&body).unwrap()), (200, state(run * 10 + 1, "l", 2)));
         assert_eq!(serve.stopped().await.0, Some(0));
     }
-    let seen = states::see(&workspace.store()).await.unwrap();
-    let serials: Vec<_> = seen.index.versions.iter().map(|version| version.facts.serial).collect();
+    let observed = states::read_index(&workspace.store()).await.unwrap();
+    let serials: Vec<_> = observed.index.versions.iter().map(|version| version.facts.serial).collect();
     assert_eq!(serials, [51, 41, 31], "as many as the history says");
-    for version in &seen.index.versions {
+    for version in &observed.index.versions {
         let bytes = states::load(&workspace.store(), version).await.unwrap();
         assert_eq!(states::facts(&bytes).unwrap(), version.facts);
     }
@@ -63,7 +63,7 @@ async fn a_state_of_20_megabytes_survives() {
 }
 
 #[tokio::test]
-async fn a_damaged_state_is_told_by_name_and_replaced_by_nothing() {
+async fn a_damaged_state_is_reported_by_name_and_replaced_by_nothing() {
     let workspace = workspace("damage").await;
     for run in 1..=2 {
         let _serve = workspace.pod(run).serve().await;
@@ -72,7 +72,7 @@ async fn a_damaged_state_is_told_by_name_and_replaced_by_nothing() {
         workspace.unlock("one").await;
     }
     let store = workspace.store();
-    let place = states::see(&store).await.unwrap().index.versions[0].place;
+    let place = states::read_index(&store).await.unwrap().index.versions[0].place;
     let name = workspace.names.state_chunk(place, 0);
     let damage = json!({ "data": { "data": ByteString(b"something else".to_vec()) } });
     let secrets = workspace.api::<Secret>();
@@ -122,7 +122,7 @@ async fn of_two_that_save_at_once_one_wins() {
     let workspace = workspace("fences").await;
     let store = workspace.store();
     for serial in [1, 3] {
-        // Both looked before either wrote: first at nothing, and then at a state.
+        // Both read before either wrote: first without a state, and then with one.
         let texts = [state(serial, "l", 1), state(serial + 1, "l", 1)].map(|state| state.to_string().into_bytes());
         let packed = texts.each_ref().map(|bytes| (states::facts(bytes).unwrap(), pack(bytes)));
         let [one, two] = [0, 1].map(|number: usize| {
@@ -134,7 +134,7 @@ async fn of_two_that_save_at_once_one_wins() {
         states::save(&store, first, &one).await.unwrap();
         let late = states::save(&store, second, &two).await.unwrap_err();
         assert_eq!(late.code(), Some(409));
-        // Whoever is late has not even written where the other one wrote.
+        // The late writer has not even written to the place of the other.
         let kept: Value = serde_json::from_slice(&states::current(&store).await.unwrap().unwrap()).unwrap();
         assert_eq!(kept["serial"], serial);
     }
@@ -150,7 +150,7 @@ async fn a_state_that_is_too_large_is_refused_by_its_size_and_at_once() {
     let mut large = state(1, "l", 1);
     large["outputs"] = json!({ "noise": { "type": "string", "value": noise(45_000_000) } });
     let (code, words) = workspace.save(&large, "one").await;
-    assert!(code == 413 && words.starts_with("The state takes"), "{code}: {words:.200}");
+    assert!(code == 413 && words.starts_with("The state has"), "{code}: {words:.200}");
 }
 
 #[tokio::test]
@@ -263,11 +263,11 @@ async fn outputs_stay_until_there_are_others_and_too_large_ones_are_a_failure() 
         (Outcome::Failed, "The outputs are too large")
     );
     assert_eq!(workspace.outputs().await["name"].text(), "ada");
-    // Compressed, this is next to nothing.
+    // It is very small when compressed.
     let report = file(Outcome::Applied, json!({ "large": { "value": "0".repeat(8 << 20) } })).await;
     assert_eq!(report.outcome, Outcome::Failed);
     let detail = report.diagnostics[0].detail.clone().unwrap();
-    assert!(detail.contains("bytes as JSON, and may have 2097152"), "{detail}");
+    assert!(detail.contains("bytes as JSON, but may have at most 2097152"), "{detail}");
     assert_eq!(workspace.outputs().await["name"].text(), "ada");
     file(Outcome::Applied, json!({})).await;
     assert!(report::outputs(&workspace.store()).await.unwrap().unwrap().is_empty(), "those that vanished are gone");

@@ -1,4 +1,4 @@
-//! What a status says of inputs does not tell what is in them; and what a run told is put down whatever else fails.
+//! A status does not reveal its inputs; and the result of a run is published even if a later write fails.
 
 use std::collections::BTreeMap;
 
@@ -29,13 +29,13 @@ async fn the_hash_of_inputs_is_keyed_by_workspace_and_a_lost_key_is_found_again(
     }
     assert_ne!(hashes[0], hashes[1], "the same values");
 
-    // The key is lost: what is applied is found to be the same all the same.
+    // The key is lost: the applied inputs are still recognized as unchanged.
     let key = render::names(&stage.workspaces().get("one").await.unwrap()).key();
     let old = secrets.get(&key).await.unwrap();
     secrets.delete(&key, &DeleteParams::default()).await.unwrap();
     let new = eventually(&secrets, &key, "back", |new| new.uid() != old.uid()).await;
     assert!(new.data == old.data, "another key");
-    // It is damaged.
+    // The Secret with the key is damaged.
     let damaged = json!({ "data": { "key": null } });
     secrets.patch(&key, &PatchParams::default(), &Patch::Merge(&damaged)).await.unwrap();
     eventually(&secrets, &key, "mended", |new| new.data == old.data).await;
@@ -122,7 +122,7 @@ async fn the_place_of_the_state_is_keyed_by_workspace_and_one_that_was_recorded_
     assert!(!serde_json::to_string(&status).unwrap().contains(&unkeyed), "{status:?}");
     assert_eq!((status.phase, status.run.unwrap().number), (WorkspacePhase::Ready, 1));
 
-    // A key that is lost is found again, so that the place is still the same.
+    // A lost key is recovered, so that the place of the state is still the same.
     secrets.delete(&render::names(&workspace).key(), &DeleteParams::default()).await.unwrap();
     stage.write("one", json!({ "backend": custom, "variables": { "size": 2 } })).await;
     let status = stage.ready("one").await.status.unwrap();

@@ -1,4 +1,4 @@
-//! The lock: one pod at a time, whatever happens to it.
+//! The lock: one pod at a time, whatever happens to the pod.
 
 use std::sync::Mutex;
 
@@ -28,7 +28,7 @@ async fn a_lock_that_another_pod_holds_is_refused_with_its_holder() {
 }
 
 #[tokio::test]
-async fn a_store_that_starts_anew_goes_on_with_the_lock_of_its_pod() {
+async fn a_store_that_restarts_goes_on_with_the_lock_of_its_pod() {
     let workspace = workspace("restarts").await;
     let pod = workspace.pod(1);
     let first = pod.serve().await;
@@ -43,11 +43,11 @@ async fn a_store_that_starts_anew_goes_on_with_the_lock_of_its_pod() {
     })
     .await;
     assert_eq!(second.stopped().await.0, Some(0));
-    let holder = lock::look(&workspace.store()).await.unwrap().unwrap();
+    let holder = lock::read(&workspace.store()).await.unwrap().unwrap();
     assert_eq!((holder.pod.as_str(), holder.id()), ("pod-1", Some("one")), "Terraform has not given it back");
     let _third = pod.serve().await;
     assert_eq!(workspace.unlock("one").await, 200);
-    assert_eq!(lock::look(&workspace.store()).await.unwrap(), None);
+    assert_eq!(lock::read(&workspace.store()).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn of_two_pods_that_ask_at_once_one_gets_the_lock() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_asked_to_stop_answers_what_is_under_way() {
+async fn a_store_that_is_asked_to_stop_answers_what_is_in_progress() {
     let workspace = workspace("stops").await;
     let proxy = Proxy::start(workspace.client.clone()).await.unwrap();
     let serve = workspace.pod(1).serve_through(&proxy).await;

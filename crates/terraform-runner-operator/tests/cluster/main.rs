@@ -1,4 +1,4 @@
-//! On a real API server, without Terraform: what the operator does, what is kept, and the lock.
+//! Tests on a real API server, without Terraform: what the operator does, what is stored, and the lock.
 #![allow(unreachable_pub, reason = "a program has no outside; what its programs share has")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
@@ -6,8 +6,6 @@ mod admitting;
 mod authoring;
 mod bounding;
 mod crashing;
-#[path = "../support/hands.rs"]
-mod hands;
 mod keeping;
 mod keying;
 mod locking;
@@ -16,12 +14,14 @@ mod permitting;
 #[path = "../support/pod.rs"]
 mod pod;
 mod running;
+#[path = "../support/simulated_runs.rs"]
+mod simulated_runs;
 mod stage;
 mod typing;
 
-use hands::state;
 use pod::{Workspace, noise};
 use sandbox::Sandbox;
+use simulated_runs::state;
 
 /// A workspace on the shared control plane.
 async fn workspace(prefix: &str) -> Workspace {

@@ -1,4 +1,4 @@
-//! What the chart's dashboards and alerts ask, a real Prometheus can answer.
+//! A real Prometheus can evaluate the queries of the chart's dashboards and alerts.
 
 use opcore_testing::monitored::Monitored;
 use sandbox::Sandbox;
@@ -20,13 +20,13 @@ async fn every_panel_and_every_alert_asks_for_something_that_there_is() {
     stage.write("bad", json!({ "variables": { "outcome": "Failed" } })).await;
     stage.ready("good").await;
     stage.says("bad", "RunFailed").await;
-    // By then it was looked at more than once.
+    // By then it was reconciled more than once.
     monitored.until("increase(opcore_terraform_runs_total{outcome=\"Failed\"}[1m]) >= 0").await;
     monitored.until("opcore_terraform_workspace_failures > 0").await;
     let silent = monitored.ask_all("terraform-runner-operator").await;
     let (alerts, panels): (Vec<String>, Vec<String>) =
         silent.into_iter().partition(|place| place.starts_with("alerts: "));
-    // What nothing is wrong with.
+    // Queries about failures that do not exist.
     let expected = [
         "control-plane: Failed reconciles by class",
         "objects: Other conditions that are not true",

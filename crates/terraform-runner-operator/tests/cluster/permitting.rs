@@ -1,4 +1,4 @@
-//! What the chart grants is what the operator uses, or hands on to the pods of runs: no less, and no more.
+//! The chart grants exactly what the operator uses or passes on to the pods of runs.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::stage::{Stage, eventually, gone};
 /// Verb, group and resource, such as `patch infra.opr8r/terraformworkspaces/status`.
 type Rights = BTreeSet<String>;
 
-/// The operator at work with the rights of the account that the chart makes in this namespace.
+/// The operator with the rights of the ServiceAccount that the chart creates in this namespace.
 fn start(stage: &Stage, home: &str, namespaces: &[&str]) -> [Running; 2] {
     let config = as_account(&stage.config, OPERATOR, home);
     let authors = render::Authors { own_modules: true, ..render::Authors::default() };
@@ -55,11 +55,11 @@ async fn the_rights_that_the_chart_grants_are_those_that_are_used_or_handed_on()
     assert!(refused.is_empty(), "the chart grants too little: {refused:?}");
     let role: ClusterRole = Api::all(stage.client.clone()).get(&format!("{home}:{OPERATOR}")).await.unwrap();
     let mut idle = rights(role.rules.unwrap());
-    // An apply that brings something into being is a patch which the API server also asks the right to create for.
+    // An apply that creates an object is a patch for which the API server also requires the right to create.
     let applied = |right: &str| used.contains(&right.replacen("create ", "patch ", 1));
-    // Whether an object is read anew, and an Event told twice, depends on how quickly one thing follows the other.
+    // Whether an object is read again, and an Event is emitted twice, depends on timing.
     let by_chance = |right: &str| right == "get infra.opr8r/simpleresources" || right.contains("events");
-    // There is no such kind here, so that there is nothing to watch.
+    // This kind is not installed here, so there is nothing to watch.
     idle.remove("watch opcore.dev/ownershipcontracts");
     idle.retain(|right| !used.contains(right) && !applied(right) && !handed_on.contains(right) && !by_chance(right));
     assert!(idle.is_empty(), "the chart grants what nobody used: {idle:?}; used: {used:?}");
@@ -86,8 +86,8 @@ async fn with_watched_namespaces_it_works_there_and_has_no_rights_elsewhere() {
     }
 }
 
-/// A life with all turns: an input that comes late, a plan that is approved, a comparison, a lock that nobody holds any
-/// more, another name for the outputs, and a typed resource.
+/// Uses every function: an input that is created late, a plan that is approved, a comparison, an abandoned lock,
+/// another name for the outputs, and a typed resource.
 async fn everything_it_can_do(stage: &Stage) {
     stage.write("net", json!({ "module": { "configMapRef": { "name": "module" } }, "approval": "Manual" })).await;
     stage.says("net", "InputNotFound").await;
@@ -110,7 +110,7 @@ async fn everything_it_can_do(stage: &Stage) {
     };
     stage.until("net", "compared", checked(0)).await;
 
-    // A pod that is gone held the lock, and its time is up.
+    // A pod that is gone held the lock, and the lock has expired.
     let workspace = stage.workspaces().get("net").await.unwrap();
     let names = render::names(&workspace);
     let lease = json!({
@@ -146,7 +146,7 @@ async fn leave(stage: &Stage) {
     stage.delete("net").await;
 }
 
-/// What the operator gives to the pods of a run, and must hold itself for that.
+/// The rights that the operator grants to the pods of a run, and must therefore have itself.
 async fn handed_on(stage: &Stage) -> Rights {
     let roles = stage.of::<Role>().list(&ListParams::default()).await.unwrap();
     rights(roles.items.into_iter().filter_map(|role| role.rules).flatten().collect())
@@ -168,10 +168,10 @@ fn right(verb: &str, group: &str, resource: &str) -> String {
     format!("{verb} {}/{resource}", if group.is_empty() { "core" } else { group })
 }
 
-/// What the operator asked for, and what it was refused.
+/// The requests of the operator, and those that were refused.
 fn requests(audit_log: &str, home: &str) -> (Rights, Rights) {
     let (mut used, mut refused) = (Rights::new(), Rights::new());
-    // The last line may be half written.
+    // The last line may be incomplete.
     for request in audit_log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         if request["impersonatedUser"]["username"] != account(OPERATOR, home).as_str() {
             continue;

@@ -1,4 +1,4 @@
-//! What a workspace brings about, beside what happens in its pods.
+//! The effects of a workspace, apart from what happens in its pods.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
@@ -25,19 +25,19 @@ async fn outputs_are_kept_in_order() {
     stage.write("net", json!({ "variables": { "size": { "a": [1, true] } } })).await;
     let workspace = stage.ready("net").await;
     let status = workspace.status.unwrap();
-    let told: Vec<(&str, bool)> =
+    let reported: Vec<(&str, bool)> =
         status.outputs.iter().map(|output| (output.name.as_str(), output.sensitive)).collect();
-    assert_eq!(told, [("key", true), ("size", false)]);
+    assert_eq!(reported, [("key", true), ("size", false)]);
     let secrets = stage.of::<Secret>();
     let secret = secrets.get("net-outputs").await.unwrap();
     assert_eq!(text(&secret, "key").as_deref(), Some("hunter2"));
     assert_eq!(text(&secret, "size").as_deref(), Some(r#"{"a":[1,true]}"#), "what is no string is JSON");
 
-    // Deleted by hand: it comes back.
+    // Deleted by hand: it is recreated.
     secrets.delete("net-outputs", &DeleteParams::default()).await.unwrap();
     eventually(&secrets, "net-outputs", "back", |new| new.uid() != secret.uid()).await;
 
-    // Another name, fewer outputs: the old one goes.
+    // Another name, fewer outputs: the old Secret is deleted.
     stage.write("net", json!({ "variables": { "size": { "a": [1, true] } }, "outputs": { "secretName": "mine", "include": ["size"] } })).await;
     let mine = eventually(&secrets, "mine", "there", |_| true).await;
     assert_eq!((text(&mine, "key"), text(&mine, "size").is_some()), (None, true));
@@ -75,7 +75,7 @@ async fn there_are_no_more_versions_of_a_state_than_its_history_says() {
     };
     let kept = tokio::time::timeout(crate::stage::PATIENCE, until_tidy).await.expect("one of three goes");
     let store = Store::new(stage.client.clone(), &stage.namespace, names.clone());
-    let index = store::state::see(&store).await.unwrap().index;
+    let index = store::state::read_index(&store).await.unwrap().index;
     assert_eq!(index.versions.len(), 2);
     for version in &index.versions {
         assert!(kept.contains(&names.state_chunk(version.place, 0)), "{kept:?}");
@@ -103,7 +103,7 @@ async fn a_secret_of_someone_else_is_not_taken_for_outputs() {
 #[tokio::test]
 async fn a_pod_gets_no_token_but_for_its_store_which_may_do_only_what_it_needs_by_name() {
     let stage = Stage::new("rights").await;
-    // The API server itself says whether the pod is restricted enough.
+    // The API server itself checks whether the pod is restricted enough.
     let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(stage.client.clone());
     let enforce = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
     namespaces.patch(&stage.namespace, &PatchParams::default(), &Patch::Merge(&enforce)).await.unwrap();
@@ -136,7 +136,7 @@ async fn a_pod_gets_no_token_but_for_its_store_which_may_do_only_what_it_needs_b
     }
     stage.delete("net").await;
     assert_eq!(stage.names::<Job>().await, [""; 0]);
-    // What has an owner goes with it.
+    // Owned objects are deleted with their owner.
     let owned = async {
         loop {
             let (roles, bindings) = (stage.names::<Role>().await, stage.names::<RoleBinding>().await);
@@ -151,7 +151,7 @@ async fn a_pod_gets_no_token_but_for_its_store_which_may_do_only_what_it_needs_b
 }
 
 #[tokio::test]
-async fn a_config_map_that_comes_later_is_taken_up_and_one_that_changes_is_applied() {
+async fn a_config_map_that_comes_later_is_picked_up_and_one_that_changes_is_applied() {
     let stage = Stage::new("sources").await;
     let running = stage.start();
     stage.write("net", json!({ "module": { "configMapRef": { "name": "module" } } })).await;
@@ -165,7 +165,7 @@ async fn a_config_map_that_comes_later_is_taken_up_and_one_that_changes_is_appli
     let first = stage.ready("net").await.status.unwrap().last_applied.unwrap().hash;
     maps.patch("module", &PatchParams::default(), &Patch::Merge(&map("# two"))).await.unwrap();
     stage
-        .until("net", "applied anew", |status| {
+        .until("net", "applied again", |status| {
             status.last_applied.as_ref().is_some_and(|applied| applied.hash != first)
         })
         .await;
@@ -173,12 +173,12 @@ async fn a_config_map_that_comes_later_is_taken_up_and_one_that_changes_is_appli
 }
 
 #[tokio::test]
-async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_told() {
+async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_reported() {
     let stage = Stage::new("depends").await;
     let running = stage.start();
     let from = json!([{ "secretRef": { "name": "net-outputs" }, "keys": ["size"] }]);
     stage.write("app", json!({ "dependsOn": [{ "name": "net" }], "variablesFrom": from })).await;
-    // One that nobody can read is none of theirs.
+    // An object that cannot be parsed is no dependency.
     let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
     let _ = stage.try_write("deep", json!({ "variables": { "deep": deep } })).await;
     stage.workspaces().get_metadata("deep").await.unwrap();
@@ -200,7 +200,7 @@ async fn dependencies_are_applied_first_and_destroyed_last_and_circles_are_told(
         let message = stage.says(name, "DependencyCycle").await;
         assert!(message.contains(circle), "{message}");
     }
-    // Nobody in a circle is first: it can be deleted all the same.
+    // No workspace of a cycle is first: each can still be deleted.
     for name in ["a", "b", "c", "x", "y"] {
         stage.delete(name).await;
     }
@@ -216,14 +216,14 @@ async fn a_state_is_adopted_the_moment_its_workspace_is_gone() {
     let adopt = json!({ "managed": { "adopt": { "secretRef": { "name": secret } } } });
     stage.write("heir", json!({ "backend": adopt })).await;
     let message = stage.says("heir", "InputNotFound").await;
-    assert!(message.contains("TerraformWorkspace old, which is there"), "{message}");
+    assert!(message.contains("TerraformWorkspace old, which still exists"), "{message}");
     stage.delete("old").await;
     let heir = stage.ready("heir").await;
     assert_eq!(heir.status.unwrap().run.unwrap().adopts.as_deref(), Some(secret.as_str()));
 
     stage.write("twin", json!({ "backend": adopt })).await;
     let message = stage.says("twin", "InputNotFound").await;
-    assert!(message.contains("TerraformWorkspace heir names"), "{message}");
+    assert!(message.contains("TerraformWorkspace heir also refers to"), "{message}");
     stage.write("heir", json!({ "backend": { "managed": {} } })).await;
     stage.ready("twin").await;
     running.stop().await;
@@ -245,7 +245,7 @@ async fn a_workspace_goes_the_moment_nobody_depends_on_it_any_more() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_refused_is_told_holds_up_nobody_and_does_not_keep_its_workspace() {
+async fn a_job_that_is_refused_is_reported_holds_up_nobody_and_does_not_keep_its_workspace() {
     let stage = Stage::new("refused").await;
     let running = stage.start_on(stage.config.clone(), Limits { runs: 1, share: 1, checks: 1 });
     let toleration = json!([{ "key": "no such key!", "operator": "Exists" }]);
@@ -275,7 +275,7 @@ async fn no_more_run_at_a_time_than_may_and_all_have_their_turn() {
     }
     stage.says("w7", "WaitingForTurn").await;
     assert_eq!(stage.names::<Job>().await.len(), 2);
-    // One ends by losing its Job; the others then have one turn at a time between them.
+    // One run ends because its Job is deleted; the other workspaces then share one turn.
     let lost = stage.workspaces().get("a").await.unwrap().status.unwrap().run.unwrap().job;
     stage.write("a", json!({ "suspend": true, "variables": { "outcome": "Silence" } })).await;
     stage.of::<Job>().delete(&lost, &DeleteParams::background()).await.unwrap();
@@ -295,7 +295,7 @@ async fn one_namespace_does_not_have_all_turns() {
         stage.write(name, json!({ "variables": { "outcome": "Silence" } })).await;
     }
     let waits = async {
-        // Which of them came first is not said.
+        // Their order is not defined.
         loop {
             let all = stage.workspaces().list(&ListParams::default()).await.unwrap().items;
             let waits =
@@ -314,7 +314,7 @@ async fn one_namespace_does_not_have_all_turns() {
 }
 
 #[tokio::test]
-async fn a_timeout_that_is_too_long_is_told_with_field_and_cure() {
+async fn a_timeout_that_is_too_long_is_reported_with_field_and_remedy() {
     let stage = Stage::new("patience").await;
     let running = stage.start();
     stage.write("net", json!({ "timeouts": { "apply": "100h" } })).await;
@@ -326,12 +326,12 @@ async fn a_timeout_that_is_too_long_is_told_with_field_and_cure() {
 }
 
 #[tokio::test]
-async fn a_failed_run_is_told_once_with_file_and_line_and_a_suspended_workspace_stands_still() {
+async fn a_failed_run_is_reported_once_with_file_and_line_and_a_suspended_workspace_stands_still() {
     let stage = Stage::new("failing").await;
     let running = stage.start();
     stage.write("net", json!({ "variables": { "outcome": "Failed" } })).await;
     let message = stage.says("net", "RunFailed").await;
-    assert!(message.contains("It cannot be (main.tf:1)") && message.contains("tried again"), "{message}");
+    assert!(message.contains("It cannot be (main.tf:1)") && message.contains("It is retried"), "{message}");
     stage.annotate("net", "infra.opr8r/suspended", "true").await;
     let workspace = stage.until("net", "suspended", |status| status.phase == WorkspacePhase::Suspended).await;
     assert!(workspace.status.unwrap().begun_inputs.is_none(), "it failed before anything was applied");

@@ -1,6 +1,6 @@
-//! What the tests of the operator share: a control plane, an operator at work on it, and hands that do what pods would.
+//! What the tests of the operator share: a control plane, an operator that runs on it, and simulated runs.
 //!
-//! There is no node here, so that no pod runs: what happens between a Job and its report is shown with real pods elsewhere.
+//! There is no node here, so no pod runs: what happens between a Job and its report is tested with real pods elsewhere.
 
 use std::pin::pin;
 
@@ -22,22 +22,22 @@ use terraform_runner_operator::render;
 use terraform_runner_operator::slots::Limits;
 use tokio::task::JoinHandle;
 
-use crate::hands;
+use crate::simulated_runs;
 
 pub use opcore_testing::PATIENCE;
 pub use opcore_testing::wait::{eventually, gone};
 
-/// A fresh namespace on the shared control plane, where hands do what pods would.
+/// A fresh namespace on the shared control plane, in which runs are simulated.
 pub struct Stage {
     pub client: Client,
     pub config: Config,
     pub namespace: String,
-    hands: JoinHandle<()>,
+    pods: JoinHandle<()>,
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        self.hands.abort();
+        self.pods.abort();
     }
 }
 
@@ -46,33 +46,33 @@ impl Stage {
         Self::on(Sandbox::shared().await.expect("a control plane"), prefix).await
     }
 
-    /// On another control plane.
+    /// A stage on another control plane.
     pub async fn on(sandbox: &Sandbox, prefix: &str) -> Self {
         opcore::client::install_crypto_provider();
         let client = sandbox.client().await.unwrap();
         opcore_testing::wait::install(&client, &TerraformWorkspace::crd()).await;
         opcore_testing::wait::install(&client, &SimpleResource::crd()).await;
         let namespace = sandbox.namespace(prefix).await.unwrap();
-        let hands = tokio::spawn(play_pods(client.clone(), namespace.clone()));
-        Self { client, config: sandbox.config().await.unwrap(), namespace, hands }
+        let pods = tokio::spawn(simulate_pods(client.clone(), namespace.clone()));
+        Self { client, config: sandbox.config().await.unwrap(), namespace, pods }
     }
 
-    /// An operator at work in this process, for this namespace.
+    /// An operator that runs in this process, for this namespace.
     pub fn start(&self) -> Running {
         self.start_on(self.config.clone(), Limits::default())
     }
 
-    /// One with which authors may ask for this, and for nothing else.
+    /// The same, with these restrictions for authors.
     pub fn start_for(&self, authors: render::Authors) -> Running {
         start_with(&[self.namespace.as_str()], self.config.clone(), Limits::default(), authors)
     }
 
-    /// One with another way to the API server, and other limits.
+    /// The same, with another configuration and other limits.
     pub fn start_on(&self, config: Config, limits: Limits) -> Running {
         start_in(&[self.namespace.as_str()], config, limits)
     }
 
-    /// Crashes an operator at its n-th write. Answers whether there was one.
+    /// Crashes an operator at its n-th write. Returns whether there was one.
     pub async fn crash(&self, n: usize, cut: Fate, done: impl Future<Output = ()>) -> bool {
         let start = |config| self.start_on(config, Limits::default());
         Box::pin(crash_at(&self.client, n, cut, start, Box::pin(done))).await
@@ -89,7 +89,7 @@ impl Stage {
         self.of()
     }
 
-    /// Writes a workspace whose module is nothing and whose hands do as `variables.outcome` says.
+    /// Creates or updates a workspace with an empty module, whose runs are simulated as `variables.outcome` says.
     pub async fn write(&self, name: &str, more: Value) -> TerraformWorkspace {
         self.try_write(name, more).await.unwrap()
     }
@@ -110,7 +110,7 @@ impl Stage {
         self.workspaces().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
-    /// Waits until a workspace is as it should be, for its present spec.
+    /// Waits until a workspace meets a condition, for its current spec.
     pub async fn until(
         &self,
         name: &str,
@@ -129,10 +129,10 @@ impl Stage {
         self.until(name, "ready", |status| status.phase == WorkspacePhase::Ready).await
     }
 
-    /// Waits until a workspace says this of itself.
+    /// Waits until a workspace has a condition with this reason. Returns its message.
     pub async fn says(&self, name: &str, reason: &str) -> String {
-        let told = |status: &TerraformWorkspaceStatus| status.conditions.iter().any(|c| c.reason == reason);
-        let workspace = self.until(name, reason, told).await;
+        let report = |status: &TerraformWorkspaceStatus| status.conditions.iter().any(|c| c.reason == reason);
+        let workspace = self.until(name, reason, report).await;
         let conditions = workspace.status.unwrap().conditions;
         conditions.into_iter().find(|condition| condition.reason == reason).unwrap().message
     }
@@ -143,7 +143,7 @@ impl Stage {
         gone(&self.workspaces(), name, &uid).await;
     }
 
-    /// What there is of a kind, by name, but for what the namespace itself has.
+    /// The names of the objects of a kind, without those of the namespace itself.
     pub async fn names<K>(&self) -> Vec<String>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
@@ -166,29 +166,29 @@ pub async fn gone_by_name(stage: &Stage, name: &str) {
     gone(&stage.workspaces(), name, &uid.unwrap_or_default()).await;
 }
 
-/// An operator at work in this process, for these namespaces.
+/// An operator that runs in this process, for these namespaces.
 pub fn start_in(namespaces: &[&str], config: Config, limits: Limits) -> Running {
     let images = vec!["mine".to_owned()];
     start_with(namespaces, config, limits, render::Authors { images, own_modules: true, ..render::Authors::default() })
 }
 
 fn start_with(namespaces: &[&str], config: Config, limits: Limits, authors: render::Authors) -> Running {
-    // Its image is not there: no pod runs here.
+    // The image does not exist: no pod runs here.
     let settings = render::Settings { authors, ..render::Settings::new("runner", "Never") };
     Running::start(render::OPERATOR, config, namespaces, Settings::default(), |_| Workspaces::new(settings, limits))
 }
 
-/// Does for each Job what its pod would.
-async fn play_pods(client: Client, namespace: String) {
+/// Simulates the run of each Job.
+async fn simulate_pods(client: Client, namespace: String) {
     let jobs: Api<Job> = Api::namespaced(client.clone(), &namespace);
-    let mut played = std::collections::BTreeSet::new();
-    let mut seen = pin!(watcher(jobs, watcher::Config::default()).default_backoff().applied_objects());
-    while let Some(job) = seen.next().await {
+    let mut simulated = std::collections::BTreeSet::new();
+    let mut observed = pin!(watcher(jobs, watcher::Config::default()).default_backoff().applied_objects());
+    while let Some(job) = observed.next().await {
         let Ok(job) = job else { continue };
-        if job.metadata.deletion_timestamp.is_none() && played.insert(job.uid().unwrap()) {
+        if job.metadata.deletion_timestamp.is_none() && simulated.insert(job.uid().unwrap()) {
             let pod = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
-            if let Some(told) = hands::play(&client, pod).await {
-                told.file().await;
+            if let Some(report) = simulated_runs::run(&client, pod).await {
+                report.file().await;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Typed kinds: the one that is there, and a second one that is nothing but a module and a spec.
+//! Typed kinds: the existing one, and a second one that consists only of a module and a spec.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use terraform_runner_operator::typed::{Shown, Typed, TypedKind};
 
 use crate::stage::{Stage, eventually, gone};
 
-/// A name for a pet, of so many words.
+/// A name for a pet, with this number of words.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "infra.opr8r",
@@ -102,7 +102,7 @@ async fn a_second_kind_is_a_module_and_a_spec() {
 }
 
 #[tokio::test]
-async fn a_simple_resource_tells_what_becomes_of_its_workspace() {
+async fn a_simple_resource_reports_what_becomes_of_its_workspace() {
     let stage = Stage::new("simple").await;
     let (engine, running) = (stage.start(), start::<SimpleResource>(&stage));
     let resources = stage.of::<SimpleResource>();
@@ -118,7 +118,7 @@ async fn a_simple_resource_tells_what_becomes_of_its_workspace() {
     assert_eq!(ready.last_applied_hash, workspace.last_applied.map(|applied| applied.hash));
     assert_eq!(workspace.outputs_secret.as_deref(), Some("sample-simple-outputs"));
     assert_eq!(ready.message, "Applied: 2 resources.");
-    // Someone holds it by a field that is none of the kind's own: that is shown, and so is that it goes on.
+    // Someone suspends it with a field that the kind does not set: this is shown, and so is that it continues.
     for (suspend, phase) in [(true, WorkspacePhase::Suspended), (false, WorkspacePhase::Ready)] {
         let patch = json!({ "spec": { "suspend": suspend } });
         stage.workspaces().patch("sample-simple", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A pod as two plain processes: `tf-runner serve` with a token that may do what a pod's may, and `tf-runner run`.
+//! A pod as two plain processes: `tf-runner serve` with a token that has the rights of a pod, and `tf-runner run`.
 #![allow(dead_code, reason = "each program of tests uses different parts of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,26 +38,26 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 
-/// Where the programs that Terraform needs are.
+/// The directories with the programs that Terraform needs.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     pub path: Vec<PathBuf>,
     pub env: BTreeMap<String, String>,
 }
 
-/// A workspace: its names, and rights to exactly what has these names.
+/// A workspace: its names, and rights to the objects with these names.
 pub struct Workspace {
     pub client: Client,
     pub namespace: String,
     pub names: Names,
     pub history: History,
-    /// What runs the modules.
+    /// The program that runs the modules.
     pub binary: Binary,
     pub tools: Tools,
     pub dir: tempfile::TempDir,
-    /// Where its store listens, in whichever pod.
+    /// The address on which its store listens, in every pod.
     pub address: String,
-    /// The Secret with the state that it begins with.
+    /// The Secret with the state that it starts with.
     pub adopts: Option<String>,
 }
 
@@ -83,12 +83,12 @@ impl Workspace {
         workspace
     }
 
-    /// It is another one by now, with rights to what has its names.
+    /// It has another name from now on, with rights to the objects with its new names.
     pub async fn renamed(&self) {
         self.grant_with(&Kubeconfig::read_from(self.kubeconfig()).unwrap()).await;
     }
 
-    /// Begins with the state in this Secret, which it may read from now on.
+    /// Starts with the state in this Secret, which it may read from now on.
     pub async fn adopt(&mut self, secret: &str) {
         let names = terraform_runner_operator::store::adopted::secrets(secret);
         let rule = json!([{ "op": "add", "path": "/rules/-", "value":
@@ -98,7 +98,7 @@ impl Workspace {
         self.adopts = Some(secret.to_owned());
     }
 
-    /// A token with the rights that the operator gives to a pod.
+    /// A token with the rights that the operator grants to a pod.
     async fn grant(&self, sandbox: &Sandbox) {
         self.grant_with(&Kubeconfig::read_from(sandbox.kubeconfig()).unwrap()).await;
     }
@@ -147,7 +147,7 @@ impl Workspace {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// What is kept, as the operator sees it.
+    /// The store, as the operator sees it.
     pub fn store(&self) -> Store {
         Store::new(self.client.clone(), &self.namespace, self.names.clone())
     }
@@ -160,7 +160,7 @@ impl Workspace {
         report::outputs(&self.store()).await.unwrap().expect("outputs")
     }
 
-    /// What a run has begun to make, and the state does not have.
+    /// What a run started to create, and the state does not contain.
     pub async fn noted(&self) -> BTreeSet<String> {
         journal::load(&self.store())
             .await
@@ -194,7 +194,7 @@ impl Pod<'_> {
         process
     }
 
-    /// Starts it with this way to the API server.
+    /// Starts it with this proxy between it and the API server.
     pub async fn serve_through(&self, proxy: &Proxy) -> Process {
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "proxy", "users": [],
@@ -244,7 +244,7 @@ impl Pod<'_> {
         }
     }
 
-    /// Where Terraform works.
+    /// The directory in which Terraform works.
     pub fn work(&self) -> PathBuf {
         self.workspace.dir.path().join(&self.run)
     }
@@ -273,8 +273,8 @@ impl Pod<'_> {
         Process::start(command)
     }
 
-    /// Both containers to their ends. Answers what was printed, and the report.
-    pub async fn play(&self, order: &Order, bundle: &Bundle) -> (String, Report) {
+    /// Runs both containers to their end. Returns the output and the report.
+    pub async fn run_to_end(&self, order: &Order, bundle: &Bundle) -> (String, Report) {
         let serve = self.serve().await;
         let (code, printed) = self.run(order, bundle).ended().await;
         let report = self.workspace.report().await;
@@ -285,7 +285,7 @@ impl Pod<'_> {
 }
 
 impl Workspace {
-    /// What the store answers.
+    /// The response of the store.
     pub async fn ask(&self, method: &str, path: &str, body: impl Into<Bytes>) -> std::io::Result<(u16, Bytes)> {
         let stream = TcpStream::connect(&self.address).await?;
         let (mut sender, connection) =
@@ -307,7 +307,7 @@ impl Workspace {
         tokio::time::timeout(PATIENCE, served).await.expect("the store answers");
     }
 
-    /// Takes the lock under this id.
+    /// Takes the lock with this id.
     pub async fn lock(&self, id: &str) -> (u16, Value) {
         let (code, body) =
             self.ask("LOCK", "/state", json!({ "ID": id, "Operation": "test" }).to_string()).await.unwrap();
@@ -325,7 +325,7 @@ impl Workspace {
     }
 }
 
-/// A process whose output is listened to.
+/// A process whose output is captured.
 pub struct Process {
     child: Child,
     said: Arc<Mutex<String>>,
@@ -366,7 +366,7 @@ impl Process {
         assert!(in_time.is_ok(), "it did not say {text:?}, but:\n{}", self.said.lock().unwrap());
     }
 
-    /// Waits for its end. Answers its exit code and what it printed.
+    /// Waits until it ends. Returns its exit code and its output.
     pub async fn ended(mut self) -> (Option<i32>, String) {
         let status = tokio::time::timeout(PATIENCE * 3, self.child.wait()).await;
         let Ok(status) = status else { panic!("it does not end:\n{}", self.said.lock().unwrap()) };
@@ -377,19 +377,19 @@ impl Process {
         (status.unwrap().code(), said)
     }
 
-    /// Asks it to stop, and waits for its end.
+    /// Asks it to stop, and waits until it ends.
     pub async fn stopped(self) -> (Option<i32>, String) {
         self.signal(Signal::TERM);
         self.ended().await
     }
 
-    /// Ends it without asking.
+    /// Kills it.
     pub async fn killed(self) -> String {
         self.signal(Signal::KILL);
         self.ended().await.1
     }
 
-    /// Ends it and what it started, as the kernel ends a container: all of it at once.
+    /// Kills it with all its child processes, as the kernel ends a container.
     pub async fn container_killed(self) -> String {
         let child = self.child();
         let said = self.killed().await;
@@ -400,7 +400,7 @@ impl Process {
         said
     }
 
-    /// Waits for its end, and leaves it at that.
+    /// Waits until it ends.
     pub async fn over(&mut self) {
         let ended = tokio::time::timeout(PATIENCE * 3, self.child.wait()).await;
         assert!(ended.is_ok(), "it does not end:\n{}", self.said.lock().unwrap());

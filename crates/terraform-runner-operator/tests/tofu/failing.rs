@@ -1,4 +1,4 @@
-//! Bad input, and time that runs out: what a person reads of it.
+//! Invalid input and timeouts: the messages for the user.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -16,26 +16,26 @@ use crate::{called, module, simple, workspace, workspace_of};
 
 with_both_engines!(
     a_run_that_is_asked_to_stop_saves_reports_and_ends,
-    a_bad_module_is_told_by_file_and_line,
+    a_bad_module_is_reported_by_file_and_line,
     what_is_wrong_with_a_module_or_its_values_lasts_and_what_is_wrong_outside_may_pass,
     a_variable_that_is_misspelt_is_an_error_that_names_it,
     what_a_failed_provisioner_left_is_kept_for_a_person_when_it_is_repeated,
     an_override_of_the_module_does_not_move_the_state,
-    a_lock_that_somebody_holds_is_told_with_its_holder,
+    a_lock_that_somebody_holds_is_reported_with_its_holder,
     an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept,
     a_destroy_that_takes_too_long_is_stopped_and_what_is_left_is_kept,
 );
 
-/// The first thing that is said about a module that cannot be applied.
+/// The first diagnostic for a module that cannot be applied.
 async fn first(workspace: &Workspace, number: i64, bundle: &Bundle) -> Diagnostic {
     let pod = workspace.pod(number);
-    let (_, report) = pod.play(&pod.order(Action::Apply, bundle), bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, bundle), bundle).await;
     assert_eq!((report.outcome, report.state), (Outcome::Failed, None));
     assert!(report.engine.starts_with(called(workspace.binary)), "{}", report.engine);
     report.diagnostics.into_iter().next().expect("a diagnostic")
 }
 
-async fn a_bad_module_is_told_by_file_and_line(engine: Binary) {
+async fn a_bad_module_is_reported_by_file_and_line(engine: Binary) {
     let workspace = workspace_of(engine, "bad").await;
     let wrong = |text: &str, values: serde_json::Value| {
         let values = values.as_object().unwrap().clone().into_iter().collect();
@@ -53,20 +53,20 @@ async fn a_bad_module_is_told_by_file_and_line(engine: Binary) {
     assert_eq!((missing.summary.as_str(), missing.at.as_deref()), ("No value for required variable", Some("net.tf:2")));
 
     let kind = first(&workspace, 4, &wrong(text, json!({ "size": "many" }))).await;
-    // OpenTofu names the place of the variable, Terraform has it in its words.
+    // OpenTofu reports the place of the variable, Terraform has it in its message.
     let place = [kind.at.clone(), kind.detail.clone()].into_iter().flatten().collect::<String>();
     assert!(place.contains("net.tf:2") && !place.contains("zz_opcore"), "{kind:?}");
     assert!(kind.summary.contains("Invalid value for input variable"), "{kind:?}");
 
     let escape = Bundle { files: [("../../a.tf".to_owned(), String::new())].into(), ..Bundle::default() };
     let pod = workspace.pod(5);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &escape), &escape).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &escape), &escape).await;
     assert_eq!((report.outcome, report.stage), (Outcome::Failed, Stage::Prepare));
     assert!(report.diagnostics[0].detail.as_ref().unwrap().contains("\"../../a.tf\""), "{:?}", report.diagnostics);
 
     let pod = workspace.pod(6);
     let order = Order { inputs: "others".to_owned(), ..pod.order(Action::Apply, &module("", [].into())) };
-    let (_, report) = pod.play(&order, &module("", [].into())).await;
+    let (_, report) = pod.run_to_end(&order, &module("", [].into())).await;
     assert_eq!(
         (report.outcome, report.diagnostics[0].summary.as_str()),
         (Outcome::Failed, "The inputs cannot be used")
@@ -92,7 +92,7 @@ async fn what_is_wrong_with_a_module_or_its_values_lasts_and_what_is_wrong_outsi
     ];
     for (number, (bundle, lasting)) in (1..).zip(cases) {
         let pod = workspace.pod(number);
-        let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+        let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
         assert_eq!((report.outcome, report.lasting), (Outcome::Failed, lasting), "{:?}", report.diagnostics);
     }
 }
@@ -103,7 +103,7 @@ async fn a_program_that_is_not_there_lasts() {
     workspace.tools.path = Vec::new();
     let bundle = module("", [].into());
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.lasting), (Outcome::Failed, true), "{:?}", report.diagnostics);
 }
 
@@ -117,15 +117,15 @@ async fn a_variable_that_is_misspelt_is_an_error_that_names_it(engine: Binary) {
     let said = first(&workspace, 1, &bundle).await;
     assert_eq!(said.summary, "spec.variables: the module has no variable lenght");
     assert!(said.detail.as_ref().unwrap().contains("It has: length."), "{said:?}");
-    // What comes from a ConfigMap may be there for other modules.
+    // Variables from a ConfigMap may be for other modules.
     bundle.expected = [].into();
     let pod = workspace.pod(2);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
-    // Nor does it keep anything from being destroyed.
+    // Nor does it prevent a destroy.
     bundle.expected = ["lenght".to_owned()].into();
     let pod = workspace.pod(3);
-    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Destroy, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
 }
 
@@ -134,18 +134,18 @@ async fn what_a_failed_provisioner_left_is_kept_for_a_person_when_it_is_repeated
     let text = "resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"false\"\n  }\n}\n";
     let bundle = module(text, [].into());
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.lasting), (Outcome::Failed, false), "{:?}", report.diagnostics);
     assert_eq!(report.state.as_ref().unwrap().resources, 1);
     let pod = workspace.pod(2);
     let repeated = Order { stop_if_tainted: true, ..pod.order(Action::Apply, &bundle) };
-    let (_, report) = pod.play(&repeated, &bundle).await;
+    let (_, report) = pod.run_to_end(&repeated, &bundle).await;
     let plan = report.plan.unwrap();
     let expected = (Outcome::Planned, Some(ApprovalReason::ReplacesTainted));
     assert_eq!((report.outcome, plan.approval_reason), expected, "{:?}", report.diagnostics);
     let pod = workspace.pod(3);
     let approved = Order { plan: Some(plan.id), ..pod.order(Action::Apply, &bundle) };
-    let (printed, report) = pod.play(&approved, &bundle).await;
+    let (printed, report) = pod.run_to_end(&approved, &bundle).await;
     assert_eq!(report.outcome, Outcome::Failed, "it fails again, but a person wanted to see that");
     assert!(printed.contains("terraform_data.a: Destroying"), "{printed}");
 }
@@ -155,8 +155,8 @@ async fn what_a_destroy_leaves_is_named() {
     let mut workspace = workspace("leaving").await;
     let bundle = module("resource \"terraform_data\" \"a\" {}\nresource \"terraform_data\" \"b\" {}\n", [].into());
     let pod = workspace.pod(1);
-    pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
-    // OpenTofu, but for its command `apply`.
+    pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
+    // OpenTofu with another command `apply`.
     let tofu = workspace.tools.path[0].join("tofu");
     let dir = workspace.dir.path().join("bin");
     std::fs::create_dir(&dir).unwrap();
@@ -165,10 +165,10 @@ async fn what_a_destroy_leaves_is_named() {
     std::fs::set_permissions(dir.join("tofu"), std::fs::Permissions::from_mode(0o755)).unwrap();
     workspace.tools.path.insert(0, dir);
     let pod = workspace.pod(2);
-    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Destroy, &bundle), &bundle).await;
     let said = &report.diagnostics[0];
-    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Something is left after the destroy"));
-    assert_eq!(said.detail.as_deref(), Some("The state still has terraform_data.a, terraform_data.b."));
+    assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "Resources are left after the destroy"));
+    assert_eq!(said.detail.as_deref(), Some("The state still contains terraform_data.a, terraform_data.b."));
 }
 
 async fn an_override_of_the_module_does_not_move_the_state(engine: Binary) {
@@ -177,7 +177,7 @@ async fn an_override_of_the_module_does_not_move_the_state(engine: Binary) {
         ("terraform {\n  backend \"local\" {}\n}\n", r#"{ "terraform": { "backend": { "local": {} } } }"#);
     let text = "variable \"a\" {}\nresource \"terraform_data\" \"a\" {\n  input = var.a\n}\n";
     let mut bundle = module(text, [("a".to_owned(), json!("of the spec"))].into());
-    // All of them sort before what the runner writes.
+    // All of these names sort before the files of the runner.
     let hcl_files = ["override.tf", "z_override.tf", "zzz_override.tofu"].map(|path| (path, hcl));
     let json_files = ["zz_override.tf.json", "zz_opcore_override.tofu.json"].map(|path| (path, json));
     for (path, text) in hcl_files.into_iter().chain(json_files) {
@@ -185,13 +185,13 @@ async fn an_override_of_the_module_does_not_move_the_state(engine: Binary) {
     }
     bundle.files.insert("z.auto.tfvars".to_owned(), "a = \"of the module\"\n".to_owned());
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
     assert_eq!(report.state.unwrap().resources, 1, "it is in our store");
     let kept = String::from_utf8(state::current(&workspace.store()).await.unwrap().unwrap()).unwrap();
     assert!(kept.contains("of the spec") && !kept.contains("of the module"), "{kept}");
     let pod = workspace.pod(2);
-    let (_, report) = pod.play(&pod.order(Action::Destroy, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Destroy, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
 }
 
@@ -201,7 +201,7 @@ async fn what_the_runner_sets_cannot_be_set_and_that_is_said() {
     let mut bundle = simple(&workspace, json!({}));
     bundle.env.insert("TF_HTTP_ADDRESS".to_owned(), "http://elsewhere".to_owned());
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     let said = &report.diagnostics[0];
     assert_eq!(
@@ -210,14 +210,14 @@ async fn what_the_runner_sets_cannot_be_set_and_that_is_said() {
     );
 }
 
-async fn a_lock_that_somebody_holds_is_told_with_its_holder(engine: Binary) {
+async fn a_lock_that_somebody_holds_is_reported_with_its_holder(engine: Binary) {
     let workspace = workspace_of(engine, "locked").await;
     let other = workspace.pod(99).serve().await;
     assert_eq!(workspace.lock("other").await.0, 200);
     other.killed().await;
     let bundle = simple(&workspace, json!({}));
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Locked);
     let said = &report.diagnostics[0];
     assert!(said.detail.as_ref().unwrap().contains("pod pod-99 holds it"), "{said:?}");
@@ -228,7 +228,7 @@ async fn an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept(engine
     let bundle = simple(&workspace, json!({ "sleep": "10m" }));
     let pod = workspace.pod(1);
     let order = Order { apply_within: Span::from_secs(2), ..pod.order(Action::Apply, &bundle) };
-    let (_, report) = pod.play(&order, &bundle).await;
+    let (_, report) = pod.run_to_end(&order, &bundle).await;
     assert_eq!((report.outcome, report.stage), (Outcome::TimedOut, Stage::Apply));
     assert!(
         report.diagnostics.first().is_some_and(|said| said.summary == "Applying took longer than 2s"),
@@ -236,10 +236,10 @@ async fn an_apply_that_takes_too_long_is_stopped_and_what_it_made_is_kept(engine
         report.diagnostics
     );
     assert!(report.state.unwrap().resources >= 2);
-    // Nobody holds the lock, and what is there is taken on.
+    // The lock is free, and existing resources are kept.
     let quick = simple(&workspace, json!({}));
     let pod = workspace.pod(2);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &quick), &quick).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &quick), &quick).await;
     assert_eq!(report.outcome, Outcome::Applied);
 }
 
@@ -256,11 +256,11 @@ resource "terraform_data" "slow" {
 "#;
     let bundle = module(text, [].into());
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     let pod = workspace.pod(2);
     let order = Order { apply_within: Span::from_secs(2), ..pod.order(Action::Destroy, &bundle) };
-    let (_, report) = pod.play(&order, &bundle).await;
+    let (_, report) = pod.run_to_end(&order, &bundle).await;
     assert_eq!((report.outcome, report.stage), (Outcome::TimedOut, Stage::Apply));
     assert!(
         report.diagnostics.first().is_some_and(|said| said.summary == "Destroying took longer than 2s"),
@@ -278,7 +278,7 @@ async fn a_run_that_is_asked_to_stop_saves_reports_and_ends(engine: Binary) {
     let run = pod.run(&pod.order(Action::Apply, &bundle), &bundle);
     run.until_says("terraform_data.sleep[0]: Creating").await;
     run.signal(Signal::TERM);
-    // The second one is not passed on: Terraform would abandon its work.
+    // The second signal is not passed on: Terraform would abort its work.
     run.signal(Signal::TERM);
     let (code, printed) = run.ended().await;
     assert_eq!(code, Some(1), "{printed}");
@@ -291,7 +291,7 @@ async fn a_run_that_is_asked_to_stop_saves_reports_and_ends(engine: Binary) {
 }
 
 #[tokio::test]
-async fn without_a_store_the_last_words_go_to_the_kubelet() {
+async fn without_a_store_the_termination_message_goes_to_the_kubelet() {
     let workspace = workspace("alone").await;
     let bundle = simple(&workspace, json!({ "prefix": "hush-hush" }));
     let pod = workspace.pod(1);

@@ -1,4 +1,4 @@
-//! Killed at any moment: at each stage of a run, and at each write of its store. What was recorded is kept, and the next
+//! Killed at any time: at each stage of a run, and at each write of its store. What was recorded is kept, and the next
 //! run converges.
 
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use terraform_runner_operator::store::{lock, state};
 use crate::pod::Workspace;
 use crate::{simple, workspace};
 
-/// What is killed.
+/// The process to kill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Victim {
-    /// Terraform: its runner tells of it.
+    /// Terraform: its runner reports it.
     Terraform,
     /// The runner, and with it its container.
     Runner,
-    /// The store, which the kubelet starts anew.
+    /// The store, which the kubelet restarts.
     Store,
     /// Everything at once.
     Pod,
 }
 
-/// When.
+/// When to kill it.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// The runner prints this.
     Says(&'static str),
-    /// The store sends its n-th write, which is cut.
+    /// The store sends its n-th write, which is cut off.
     Write(usize, Fate),
 }
 
@@ -70,7 +70,7 @@ async fn the_pod_may_be_killed_at_any_write_of_its_store() {
 }
 
 async fn at_any_stage(victim: Victim) {
-    // As each one begins, as something is made, and as everything is.
+    // When each step starts, when a resource is created, and when everything is.
     for words in ["── tofu init", "── tofu plan", "── tofu apply", "local_file.value: Creating", "Apply complete!"]
     {
         assert!(killed(victim, Moment::Says(words)).await);
@@ -87,23 +87,23 @@ async fn at_any_write(victim: Victim) {
     }
 }
 
-/// Plays an apply in which `victim` is killed at this moment, and the next one. Answers whether there was such a moment.
+/// Runs an apply in which `victim` is killed at this time, and then another one. Returns whether there was such a time.
 async fn killed(victim: Victim, moment: Moment) -> bool {
     let what = format!("{victim:?} at {moment:?}");
     let workspace = workspace("killed").await;
     let bundle = simple(&workspace, json!({}));
     let pod = workspace.pod(1);
     let proxy = Proxy::start(workspace.client.clone()).await.unwrap();
-    let seen = Arc::new(AtomicUsize::new(0));
+    let observed = Arc::new(AtomicUsize::new(0));
     let serve = match moment {
         Moment::Says(_) => pod.serve().await,
         Moment::Write(n, cut) => {
-            let seen = seen.clone();
-            proxy.rule(move |passed| match seen.fetch_add(usize::from(passed.writes()), Ordering::SeqCst) + 1 {
+            let observed = observed.clone();
+            proxy.rule(move |passed| match observed.fetch_add(usize::from(passed.writes()), Ordering::SeqCst) + 1 {
                 now if now < n => Fate::Pass,
                 now if now == n && passed.writes() => cut,
                 now if now == n => Fate::Pass,
-                // The process is as good as dead: nothing more gets out.
+                // The process counts as dead: no further request gets out.
                 _ => Fate::LoseRequest,
             });
             pod.serve_through(&proxy).await
@@ -119,7 +119,7 @@ async fn killed(victim: Victim, moment: Moment) -> bool {
                 () = proxy.until("the write that is cut", |all| passed(all) >= n) => {}
                 () = run.over() => {}
             }
-            if seen.load(Ordering::SeqCst) < n {
+            if observed.load(Ordering::SeqCst) < n {
                 serve.stopped().await;
                 return false;
             }
@@ -127,7 +127,7 @@ async fn killed(victim: Victim, moment: Moment) -> bool {
     }
     match victim {
         Victim::Terraform => {
-            // It may have ended just now.
+            // It may just have ended.
             let _ = run.child().map(|terraform| kill_process(terraform, Signal::KILL));
             run.ended().await;
             serve.stopped().await;
@@ -142,7 +142,7 @@ async fn killed(victim: Victim, moment: Moment) -> bool {
             let (code, printed) = run.ended().await;
             assert_eq!(code, Some(0), "{what}: the run goes on as if nothing had happened:\n{printed}");
             assert_eq!(workspace.report().await.outcome, Outcome::Applied, "{what}");
-            assert_eq!(lock::look(&workspace.store()).await.unwrap(), None, "{what}: it is given back");
+            assert_eq!(lock::read(&workspace.store()).await.unwrap(), None, "{what}: it is given back");
             serve.stopped().await;
         }
         Victim::Pod => {
@@ -154,22 +154,22 @@ async fn killed(victim: Victim, moment: Moment) -> bool {
     true
 }
 
-/// Once the pod is gone, another one makes what is asked for, and keeps what was recorded.
+/// Once the pod is gone, another one creates the requested resources, and keeps what was recorded.
 async fn converges(workspace: &Workspace, bundle: &Bundle, what: &str) {
-    // As the operator does when the pod is gone and its time is up.
+    // As the operator does when the pod is gone and its lock has expired.
     let _ = workspace.api::<Lease>().delete(&workspace.names.lease(), &DeleteParams::default()).await;
     let before = value(workspace).await;
     let pod = workspace.pod(2);
-    let (printed, report) = pod.play(&pod.order(Action::Apply, bundle), bundle).await;
+    let (printed, report) = pod.run_to_end(&pod.order(Action::Apply, bundle), bundle).await;
     assert!(matches!(report.outcome, Outcome::Applied | Outcome::Unchanged), "{what}: {printed}");
     assert_eq!(report.state.unwrap().resources, 2, "{what}");
     let after = value(workspace).await;
     assert!(before.is_none() || before == after, "{what}: {before:?} was recorded, and became {after:?}");
     assert_eq!(Some(workspace.outputs().await["random_value"].text()), after, "{what}");
-    assert_eq!(lock::look(&workspace.store()).await.unwrap(), None, "{what}");
+    assert_eq!(lock::read(&workspace.store()).await.unwrap(), None, "{what}");
 }
 
-/// The random value that the state has, if it has one.
+/// The random value in the state, if there is one.
 async fn value(workspace: &Workspace) -> Option<String> {
     let state = state::current(&workspace.store()).await.unwrap()?;
     let state: Value = serde_json::from_slice(&state).unwrap();

@@ -1,23 +1,23 @@
-//! Runs of OpenTofu, and some of Terraform, with a real API server: `make e2e`, or `cargo test -p terraform-runner-operator
-//! --test tofu`.
+//! Runs of OpenTofu, and some of Terraform, with a real API server: `make e2e`, or `cargo test -p
+//! terraform-runner-operator --test tofu`.
 //!
-//! Not among the tests of `make test`: from nothing, building the two takes minutes.
+//! Not among the tests of `make test`, because a first build of the two takes minutes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 #![allow(unreachable_pub, reason = "a program has no outside; what its programs share has")]
 
-/// Plays each of these with both engines.
+/// Runs each of these tests with both engines.
 macro_rules! with_both_engines {
-    ($($play:ident),+ $(,)?) => {
+    ($($simulation:ident),+ $(,)?) => {
         mod tofu {
             $(#[tokio::test]
-            async fn $play() {
-                super::$play(crate::Binary::Tofu).await;
+            async fn $simulation() {
+                super::$simulation(crate::Binary::Tofu).await;
             })+
         }
         mod terraform {
             $(#[tokio::test]
-            async fn $play() {
-                super::$play(crate::Binary::Terraform).await;
+            async fn $simulation() {
+                super::$simulation(crate::Binary::Terraform).await;
             })+
         }
     };
@@ -43,10 +43,10 @@ use terraform_runner_operator::run::bundle::Bundle;
 use terraform_runner_operator::run::order::StateOrder;
 use tokio::sync::OnceCell;
 
-/// The module that comes with the operator.
+/// The module that is part of the operator.
 const SIMPLE: &str = include_str!("../../modules/simple/main.tf.tpl");
 
-/// There must be a state.
+/// A state must exist.
 const EXPECTED: StateOrder = StateOrder { adopts: false, same_place: true, expected: true };
 
 /// A workspace of OpenTofu.
@@ -54,7 +54,7 @@ async fn workspace(prefix: &str) -> Workspace {
     workspace_of(Binary::Tofu, prefix).await
 }
 
-/// A workspace of this engine, on a control plane with both beside it.
+/// A workspace of this engine, on a control plane, with both programs available.
 async fn workspace_of(binary: Binary, prefix: &str) -> Workspace {
     static SHARED: OnceCell<Sandbox> = OnceCell::const_new();
     let parts = || ["opentofu", "terraform"].map(|part| part.parse::<Part>().expect("there is such a part"));
@@ -71,7 +71,7 @@ async fn workspace_of(binary: Binary, prefix: &str) -> Workspace {
     workspace
 }
 
-/// How an engine begins to call itself.
+/// The beginning of the version line of an engine.
 fn called(binary: Binary) -> &'static str {
     match binary {
         Binary::Tofu => "OpenTofu v1.",

@@ -1,4 +1,4 @@
-//! Plans that wait for a person.
+//! Plans that wait for approval.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -20,7 +20,7 @@ async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once(engine: Binary) {
     let workspace = workspace_of(engine, "plans").await;
     let bundle = simple(&workspace, json!({}));
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Plan, &bundle), &bundle).await;
     assert_eq!((report.outcome, report.state), (Outcome::Planned, None));
     let made = report.plan.unwrap();
     let kept = plan::describe(&workspace.store()).await.unwrap().unwrap();
@@ -32,15 +32,15 @@ async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once(engine: Binary) {
         let pod = workspace.pod(number);
         Order { plan: Some(id.to_owned()), ..pod.order(Action::Apply, &bundle) }
     };
-    let (_, report) = workspace.pod(2).play(&apply(2, "0123456789ab"), &bundle).await;
+    let (_, report) = workspace.pod(2).run_to_end(&apply(2, "0123456789ab"), &bundle).await;
     assert_eq!(report.outcome, Outcome::Stale, "it is another plan");
-    let (printed, report) = workspace.pod(3).play(&apply(3, &made.id), &bundle).await;
+    let (printed, report) = workspace.pod(3).run_to_end(&apply(3, &made.id), &bundle).await;
     assert_eq!((report.outcome, report.plan.unwrap().id), (Outcome::Applied, made.id.clone()));
     assert!(!printed.contains(&format!("── {} plan", engine.program())), "no other plan is made");
     assert_eq!(workspace.outputs().await["length"].text(), "16");
-    let (_, report) = workspace.pod(4).play(&apply(4, &made.id), &bundle).await;
+    let (_, report) = workspace.pod(4).run_to_end(&apply(4, &made.id), &bundle).await;
     assert_eq!(report.outcome, Outcome::Stale, "the state has changed since");
-    let (_, report) = workspace.pod(5).play(&workspace.pod(5).order(Action::Plan, &bundle), &bundle).await;
+    let (_, report) = workspace.pod(5).run_to_end(&workspace.pod(5).order(Action::Plan, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Unchanged, "there is nothing to wait for");
     assert_eq!(workspace.outputs().await["length"].text(), "16");
 }
@@ -48,7 +48,7 @@ async fn a_plan_is_kept_and_exactly_that_plan_is_applied_once(engine: Binary) {
 #[tokio::test]
 async fn a_plan_that_cannot_be_shown_is_not_kept_for_approval() {
     let mut workspace = workspace("unreadable").await;
-    // OpenTofu, but for its command `show`.
+    // OpenTofu with another command `show`.
     let tofu = workspace.tools.path[0].join("tofu");
     let script =
         format!("#!/bin/sh\n[ \"$1\" != show ] || {{ echo 'no such luck' >&2; exit 3; }}\nexec {tofu:?} \"$@\"\n");
@@ -59,7 +59,7 @@ async fn a_plan_that_cannot_be_shown_is_not_kept_for_approval() {
     workspace.tools.path.insert(0, dir);
     let bundle = simple(&workspace, json!({}));
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Plan, &bundle), &bundle).await;
     let said = &report.diagnostics[0];
     assert_eq!((report.outcome, said.summary.as_str()), (Outcome::Failed, "The plan cannot be shown"));
     let detail = said.detail.as_deref().unwrap();
@@ -76,9 +76,9 @@ async fn a_plan_that_forgets_waits_where_that_is_wanted_and_is_counted(engine: B
         stop_if_destroys: true,
         ..workspace.pod(number).order(Action::Apply, bundle)
     };
-    let (_, report) = workspace.pod(1).play(&guarded(1, &made), &made).await;
+    let (_, report) = workspace.pod(1).run_to_end(&guarded(1, &made), &made).await;
     assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
-    let (_, report) = workspace.pod(2).play(&guarded(2, &removed), &removed).await;
+    let (_, report) = workspace.pod(2).run_to_end(&guarded(2, &removed), &removed).await;
     let plan = report.plan.unwrap();
     assert_eq!((report.outcome, plan.forget, plan.destroy), (Outcome::Planned, 1, 0), "{:?}", report.diagnostics);
     assert_eq!(plan.approval_reason, Some(ApprovalReason::Forgets));
@@ -88,7 +88,7 @@ async fn a_plan_that_forgets_waits_where_that_is_wanted_and_is_counted(engine: B
     );
     assert_eq!(report.state.unwrap().resources, 2, "nothing was applied");
     let order = Order { plan: Some(plan.id), ..guarded(3, &removed) };
-    let (_, report) = workspace.pod(3).play(&order, &removed).await;
+    let (_, report) = workspace.pod(3).run_to_end(&order, &removed).await;
     assert_eq!((report.outcome, report.state.unwrap().resources), (Outcome::Applied, 1), "{:?}", report.diagnostics);
 }
 
@@ -96,7 +96,7 @@ async fn what_is_moved_and_imported_is_counted(engine: Binary) {
     let workspace = workspace_of(engine, "moved").await;
     let made = module("resource \"terraform_data\" \"old\" {}\n", [].into());
     let pod = workspace.pod(1);
-    pod.play(&pod.order(Action::Apply, &made), &made).await;
+    pod.run_to_end(&pod.order(Action::Apply, &made), &made).await;
     let text = r#"
 moved {
   from = terraform_data.old
@@ -120,7 +120,7 @@ resource "random_string" "it" {
     let moved = module(text, [].into());
     let pod = workspace.pod(2);
     let order = Order { stop_if_destroys: true, ..pod.order(Action::Plan, &moved) };
-    let (_, report) = pod.play(&order, &moved).await;
+    let (_, report) = pod.run_to_end(&order, &moved).await;
     let plan = report.plan.unwrap();
     assert_eq!((plan.import, plan.moved, plan.forget), (1, 1, 0), "{:?}", plan.resources);
     let does = |address: &str| plan.resources.iter().find(|one| one.address == address).unwrap().action.clone();
@@ -134,19 +134,19 @@ async fn a_plan_that_destroys_waits_where_that_is_wanted(engine: Binary) {
         ..workspace.pod(number).order(Action::Apply, bundle)
     };
     let bundle = simple(&workspace, json!({}));
-    let (_, report) = workspace.pod(1).play(&guarded(1, &bundle), &bundle).await;
+    let (_, report) = workspace.pod(1).run_to_end(&guarded(1, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied, "it only creates");
     let longer = simple(&workspace, json!({ "length": 20 }));
-    let (_, report) = workspace.pod(2).play(&guarded(2, &longer), &longer).await;
+    let (_, report) = workspace.pod(2).run_to_end(&guarded(2, &longer), &longer).await;
     assert_eq!(report.outcome, Outcome::Planned);
     let made = report.plan.unwrap();
     assert_eq!((made.serial, made.destroy), (1, 2));
     assert_eq!(workspace.outputs().await["length"].text(), "16", "nothing was applied");
     let order = Order { plan: Some(made.id), ..guarded(3, &longer) };
-    let (_, report) = workspace.pod(3).play(&order, &longer).await;
+    let (_, report) = workspace.pod(3).run_to_end(&order, &longer).await;
     assert_eq!(report.outcome, Outcome::Applied, "a person has approved it");
     assert_eq!(workspace.outputs().await["length"].text(), "20");
     let order = Order { action: Action::Destroy, ..guarded(4, &longer) };
-    let (_, report) = workspace.pod(4).play(&order, &longer).await;
+    let (_, report) = workspace.pod(4).run_to_end(&order, &longer).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "a destroy is there to destroy");
 }

@@ -1,4 +1,4 @@
-//! The versions of providers: they stay until someone asks for others.
+//! The versions of providers: they stay the same until newer ones are requested.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ with_both_engines!(
     a_module_that_says_which_versions_it_wants_has_them,
 );
 
-/// A mirror, as an image has one, with these versions of the provider `random`: all of them are the same program.
+/// A mirror, as in an image, with these versions of the provider `random`: all of them are the same program.
 struct Mirror {
     dir: PathBuf,
     program: PathBuf,
@@ -56,7 +56,7 @@ impl Mirror {
     }
 }
 
-/// The version of the only provider that is kept.
+/// The version of the only provider that is stored.
 async fn kept(workspace: &Workspace) -> String {
     let kept = String::from_utf8(lockfile::load(&workspace.store()).await.unwrap().unwrap()).unwrap();
     kept.lines().find_map(|line| Some(line.trim().strip_prefix("version")?.split('"').nth(1)?.to_owned())).unwrap()
@@ -72,52 +72,52 @@ async fn versions_of_providers_stay_until_someone_asks_for_others(engine: Binary
     let bundle = random();
     mirror.offers(&["3.1.0"]);
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
     assert_eq!(kept(&workspace).await, "3.1.0");
 
     mirror.offers(&["3.1.0", "3.2.0"]);
     for (number, action) in [(2, Action::Apply), (3, Action::Check), (4, Action::Plan)] {
         let pod = workspace.pod(number);
-        let (printed, report) = pod.play(&pod.order(action, &bundle), &bundle).await;
+        let (printed, report) = pod.run_to_end(&pod.order(action, &bundle), &bundle).await;
         assert!(report.outcome.is_good(), "{:?}", report.diagnostics);
         assert!(printed.contains("random v3.1.0") && !printed.contains("3.2.0"), "{printed}");
     }
 
-    // One that cannot be planned with changes nothing.
+    // A plan that fails changes nothing.
     let wrong = module("resource \"random_pet\" \"it\" {\n  lenght = 1\n}\n", [].into());
     let pod = workspace.pod(5);
-    let (_, report) = pod.play(&Order { upgrade: true, ..pod.order(Action::Apply, &wrong) }, &wrong).await;
+    let (_, report) = pod.run_to_end(&Order { upgrade: true, ..pod.order(Action::Apply, &wrong) }, &wrong).await;
     assert_eq!(report.outcome, Outcome::Failed);
     assert_eq!(kept(&workspace).await, "3.1.0");
 
     let pod = workspace.pod(6);
-    let (_, report) = pod.play(&Order { upgrade: true, ..pod.order(Action::Apply, &bundle) }, &bundle).await;
+    let (_, report) = pod.run_to_end(&Order { upgrade: true, ..pod.order(Action::Apply, &bundle) }, &bundle).await;
     assert_eq!((report.outcome, kept(&workspace).await.as_str()), (Outcome::Unchanged, "3.2.0"));
 
-    // Another image, which no longer has it.
+    // Another image, which no longer has the version.
     mirror.offers(&["3.3.0"]);
     let pod = workspace.pod(7);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!((report.outcome, kept(&workspace).await.as_str()), (Outcome::Unchanged, "3.3.0"));
     let said = &report.diagnostics[0];
     assert_eq!(said.summary, "Other versions of providers are used");
     assert!(said.detail.as_ref().unwrap().contains("hashicorp/random 3.3.0 instead of 3.2.0"), "{said:?}");
 
-    // A plan is applied by what it was made with.
+    // A plan is applied with the versions with which it was made.
     let mut other = random();
     other.files.insert("more.tf".to_owned(), "resource \"random_pet\" \"more\" {}\n".to_owned());
     let pod = workspace.pod(8);
-    let (_, report) = pod.play(&pod.order(Action::Plan, &other), &other).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Plan, &other), &other).await;
     mirror.offers(&["3.3.0", "3.4.0"]);
     let pod = workspace.pod(9);
     let approved = Order { plan: Some(report.plan.unwrap().id), ..pod.order(Action::Apply, &other) };
-    let (_, report) = pod.play(&approved, &other).await;
+    let (_, report) = pod.run_to_end(&approved, &other).await;
     assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
 
     mirror.offers(&["3.5.0"]);
     let pod = workspace.pod(10);
-    let (_, report) = pod.play(&pod.order(Action::Destroy, &other), &other).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Destroy, &other), &other).await;
     assert_eq!((report.outcome, report.empty), (Outcome::Destroyed, true), "{:?}", report.diagnostics);
 }
 
@@ -131,7 +131,7 @@ async fn a_module_that_says_which_versions_it_wants_has_them(engine: Binary) {
     bundle.files.insert(lockfile_name(), lock);
     let pod = workspace.pod(1);
     let order = Order { upgrade: true, ..pod.order(Action::Apply, &bundle) };
-    let (printed, report) = pod.play(&order, &bundle).await;
+    let (printed, report) = pod.run_to_end(&order, &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
     assert!(printed.contains("random v3.1.0"), "{printed}");
     assert_eq!(lockfile::load(&workspace.store()).await.unwrap(), None, "it is the module's to keep");

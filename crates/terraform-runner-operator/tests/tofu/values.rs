@@ -1,4 +1,4 @@
-//! Values arrive as they are, and confidential ones nowhere else.
+//! Values arrive unchanged, and confidential ones appear nowhere else.
 
 use opcore::digest;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::pod::noise;
 use crate::{module, simple, workspace, workspace_of};
 
 with_both_engines!(
-    whatever_a_value_looks_like_it_arrives_as_data,
+    whatever_a_value_contains_it_arrives_as_data,
     a_confidential_value_is_in_no_output_report_or_plan_text,
     a_plan_shows_nothing_of_what_it_takes_apart_or_escapes,
 );
@@ -30,7 +30,7 @@ output "text" {
 }
 "#;
 
-async fn whatever_a_value_looks_like_it_arrives_as_data(engine: Binary) {
+async fn whatever_a_value_contains_it_arrives_as_data(engine: Binary) {
     let workspace = workspace_of(engine, "values").await;
     let texts = json!([
         "\"quotes\" and 'quotes' and \\ and \\\"",
@@ -44,7 +44,7 @@ async fn whatever_a_value_looks_like_it_arrives_as_data(engine: Binary) {
     ]);
     let bundle = module(ECHO, [("text".to_owned(), texts.clone())].into());
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     let outputs = workspace.outputs().await;
     for (number, text) in texts.as_array().unwrap().iter().enumerate() {
@@ -56,7 +56,7 @@ async fn whatever_a_value_looks_like_it_arrives_as_data(engine: Binary) {
     }
     let bundle = simple(&workspace, json!({ "prefix": texts[1], "vars": { "a\"${1}": texts[3] } }));
     let pod = workspace.pod(2);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     assert!(workspace.outputs().await["file_content"].text().starts_with(texts[1].as_str().unwrap()));
 }
@@ -69,20 +69,20 @@ async fn inputs_of_several_chunks_arrive_whole() {
     let bundle = module(module_text, [("text".to_owned(), text.as_str().into())].into());
     assert!(inputs::chunks(&bundle.bytes().unwrap()).len() > 2);
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.diagnostics);
     assert_eq!(workspace.outputs().await["sum"].text(), digest::of_bytes(text.as_bytes()));
 }
 
 #[tokio::test]
-async fn an_output_that_no_key_can_be_called_after_is_told() {
+async fn an_output_that_no_key_can_be_called_after_is_reported() {
     let workspace = workspace("keys").await;
     let bundle = module("output \"größe\" {\n  value = 1\n}\noutput \"size\" {\n  value = 2\n}\n", [].into());
     let pod = workspace.pod(1);
-    let (_, report) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (_, report) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(report.outcome, Outcome::Applied);
     let said: Vec<_> = report.diagnostics.iter().map(|said| (said.severity, said.summary.as_str())).collect();
-    let expected = "The output größe is left out of the Secret: no key can be called so";
+    let expected = "The output größe is not written to the Secret, because its name is not a valid key";
     assert_eq!(said, [(Severity::Warning, expected)]);
     assert_eq!(workspace.outputs().await["size"].text(), "2");
 }
@@ -107,7 +107,7 @@ async fn a_confidential_value_is_in_no_output_report_or_plan_text(engine: Binary
         }
     };
     let pod = workspace.pod(1);
-    let (printed, planned) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    let (printed, planned) = pod.run_to_end(&pod.order(Action::Plan, &bundle), &bundle).await;
     assert_eq!(planned.outcome, Outcome::Planned);
     nowhere("what is printed", &printed);
     nowhere("the report", &json!(planned).to_string());
@@ -118,13 +118,13 @@ async fn a_confidential_value_is_in_no_output_report_or_plan_text(engine: Binary
     let check = "\nresource \"terraform_data\" \"bad\" {\n  lifecycle {\n    precondition {\n      condition = var.text == 0\n      error_message = \"It is ${var.text}\"\n    }\n  }\n}\n";
     bad.files.insert("bad.tf".to_owned(), check.to_owned());
     let pod = workspace.pod(2);
-    let (printed, failed) = pod.play(&pod.order(Action::Apply, &bad), &bad).await;
+    let (printed, failed) = pod.run_to_end(&pod.order(Action::Apply, &bad), &bad).await;
     assert_eq!(failed.outcome, Outcome::Failed);
     assert!(failed.diagnostics[0].detail.as_ref().unwrap().contains("It is (redacted)"), "{:?}", failed.diagnostics);
     nowhere("what is printed", &printed);
     nowhere("the report", &json!(failed).to_string());
     let pod = workspace.pod(3);
-    let (printed, applied) = pod.play(&pod.order(Action::Apply, &bundle), &bundle).await;
+    let (printed, applied) = pod.run_to_end(&pod.order(Action::Apply, &bundle), &bundle).await;
     assert_eq!(applied.outcome, Outcome::Applied);
     nowhere("what is printed", &printed);
     nowhere("the report", &json!(applied).to_string());
@@ -136,7 +136,7 @@ async fn a_plan_shows_nothing_of_what_it_takes_apart_or_escapes(engine: Binary) 
     let workspace = workspace_of(engine, "apart").await;
     let innermost = json!({ "password": "canary-inner" }).to_string();
     let inner = json!({ "user": "canary-user", "more": innermost }).to_string();
-    // Numbers as they are written: no float has room for the first.
+    // Numbers as they are written: no float can represent the first one.
     let nested = format!(r#"{{"pin": 47110815471108154711081547110815, "rate": 4711.50, "more": {}}}"#, json!(inner));
     let texts = [
         ("nested", nested.as_str()),
@@ -172,7 +172,7 @@ resource "terraform_data" "taken_apart" {
     let inputs = render::inputs(&serde_json::from_value(spec).unwrap(), &sources).unwrap();
     let bundle = Bundle::parse(&inputs::join(&inputs.chunks).unwrap()).unwrap();
     let pod = workspace.pod(1);
-    let (printed, planned) = pod.play(&pod.order(Action::Plan, &bundle), &bundle).await;
+    let (printed, planned) = pod.run_to_end(&pod.order(Action::Plan, &bundle), &bundle).await;
     assert_eq!(planned.outcome, Outcome::Planned, "{:?}", planned.diagnostics);
     let words = plan::text(&workspace.store()).await.unwrap().unwrap();
     assert!(words.contains("password") && words.contains("(redacted)"), "{words}");

@@ -16,7 +16,8 @@ use crate::operator::{NAME, Operator, is_ready, plan};
 const LENGTH: usize = 5;
 /// Enough for a median.
 const RUNS: usize = 5;
-/// A finalizer; the start of the first wave; each ConfigMap, and that its wave is ready and the next one started.
+/// A finalizer; the start of the first wave; for each ConfigMap its apply, and one status that its wave is ready and
+/// the next one started.
 const NEEDED: usize = 1 + 1 + 2 * LENGTH;
 
 pub struct Chain {
@@ -38,7 +39,7 @@ pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Chain> {
     Ok(Chain { took: took[RUNS / 2], floor: floors[RUNS / 2], writes })
 }
 
-/// The time from the creation of the plan until it is ready, and the writes until then and a second after.
+/// The time from the creation of the plan until it is ready, and the number of writes until one second after that.
 pub async fn operator(sandbox: &Sandbox) -> anyhow::Result<(Duration, usize)> {
     let client = sandbox.client().await?;
     let namespace = sandbox.namespace("chain").await?;
@@ -54,7 +55,7 @@ pub async fn operator(sandbox: &Sandbox) -> anyhow::Result<(Duration, usize)> {
     Ok((took, writes))
 }
 
-/// Sends the needed writes one after another, and nothing else.
+/// Sends only the needed writes, one after another.
 async fn floor(sandbox: &Sandbox) -> anyhow::Result<Duration> {
     let client = sandbox.client().await?;
     let namespace = sandbox.namespace("floor").await?;
@@ -80,7 +81,7 @@ async fn apply(client: &Client, namespace: &str, wave: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Removes a plan and leaves what it made.
+/// Removes a plan and leaves the objects that it applied.
 async fn release(plans: &Api<WavePlan>, name: &str) -> anyhow::Result<()> {
     let free = json!({ "metadata": { "finalizers": null } });
     plans.patch(name, &PatchParams::default(), &Patch::Merge(&free)).await?;

@@ -1,7 +1,7 @@
 //! A thousand ConfigMaps in a hundred waves: ten chains of ten waves of ten members.
 //!
-//! When each write came and was answered is read from the API server's audit log, so that neither our own clock nor the
-//! way back to us has a part in it.
+//! The times at which writes arrived and were answered are read from the audit log of the API server, so that neither
+//! our own clock nor the network affects them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,19 +20,20 @@ use crate::operator::{Operator, is_ready, plan};
 const SIDE: usize = 10;
 const MEMBERS: usize = SIDE * SIDE * SIDE;
 const PATIENCE: Duration = Duration::from_mins(3);
-/// So often everything is compared again, in place of every ten minutes; and for so long.
+/// The resync interval, instead of ten minutes; and how long resyncs are observed.
 const RESYNC: Duration = Duration::from_secs(10);
 const RESYNCS: u32 = 6;
 
 pub struct Crowd {
     took: Duration,
-    /// From the answer to a wave's last write until the first write of the wave that depends on it comes, sorted.
+    /// The time from the response to the last write of a wave until the first write of the wave that depends on it
+    /// arrives, sorted.
     steps: Vec<Duration>,
     object_writes: usize,
     plan_writes: usize,
     restart_writes: usize,
     resync_writes: usize,
-    resync_looks: usize,
+    resync_reconciles: usize,
 }
 
 pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Crowd> {
@@ -46,9 +47,9 @@ pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Crowd> {
     let (object_writes, plan_writes) = (operator.writes(Some("configmaps")), operator.writes(Some("waveplans")));
     operator.stop().await;
 
-    // It has looked when everything that it watches was told.
+    // After these reconciles, everything that it watches has been reported.
     let operator = Operator::start(&sandbox.config().await?);
-    looked(&operator, 3).await?;
+    reconciled(&operator, 3).await?;
     let restart_writes = operator.writes(None);
 
     let patch = json!({ "spec": { "resync": format!("{}s", RESYNC.as_secs()) } });
@@ -59,25 +60,25 @@ pub async fn measure(sandbox: &Sandbox) -> anyhow::Result<Crowd> {
     };
     within(PATIENCE, &plans, "crowd", "Ready again", is_of).await;
     come_to_rest(&operator).await?;
-    let (writes, looks) = (operator.writes(None), operator.looks());
+    let (writes, reconciles) = (operator.writes(None), operator.reconciles());
     tokio::time::sleep(RESYNC * RESYNCS).await;
-    let (resync_writes, resync_looks) = (operator.writes(None) - writes, operator.looks() - looks);
+    let (resync_writes, resync_reconciles) = (operator.writes(None) - writes, operator.reconciles() - reconciles);
     operator.stop().await;
     let steps = steps(sandbox, &namespace)?;
-    Ok(Crowd { took, steps, object_writes, plan_writes, restart_writes, resync_writes, resync_looks })
+    Ok(Crowd { took, steps, object_writes, plan_writes, restart_writes, resync_writes, resync_reconciles })
 }
 
-/// Waits until the operator has looked at its plan so often.
-async fn looked(operator: &Operator, times: usize) -> anyhow::Result<()> {
+/// Waits until the operator has reconciled its plan this often.
+async fn reconciled(operator: &Operator, times: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    while operator.looks() < times {
-        anyhow::ensure!(Instant::now() < deadline, "it looked {} of {times} times", operator.looks());
+    while operator.reconciles() < times {
+        anyhow::ensure!(Instant::now() < deadline, "it reconciled {} of {times} times", operator.reconciles());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
-/// Waits until nothing was written for longer than mere progress waits to be.
+/// Waits until nothing has been written for longer than a change of mere progress is delayed.
 async fn come_to_rest(operator: &Operator) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -111,7 +112,7 @@ fn name(row: usize, column: usize) -> String {
     format!("w{row}-{column}")
 }
 
-/// Of each wave: when its first write came, and when its last one was answered.
+/// For each wave: when its first write arrived, and when its last one was answered.
 fn steps(sandbox: &Sandbox, namespace: &str) -> anyhow::Result<Vec<Duration>> {
     let log = std::fs::read_to_string(sandbox.audit_log().context("the sandbox keeps no audit log")?)?;
     let mut waves: BTreeMap<String, (Timestamp, Timestamp)> = BTreeMap::new();
@@ -145,7 +146,7 @@ impl Crowd {
             "members": MEMBERS, "seconds": self.took.as_secs_f64(),
             "stepSeconds": { "p50": self.percentile(50).as_secs_f64(), "p99": self.percentile(99).as_secs_f64() },
             "objectWrites": self.object_writes, "planWrites": self.plan_writes, "restartWrites": self.restart_writes,
-            "resyncWrites": self.resync_writes, "resyncLooks": self.resync_looks,
+            "resyncWrites": self.resync_writes, "resyncLooks": self.resync_reconciles,
         })
     }
 
@@ -169,8 +170,8 @@ impl fmt::Display for Crowd {
         writeln!(f, "  writes on restart             {:>8}      (promised: 0)", self.restart_writes)?;
         write!(
             f,
-            "  writes in {RESYNCS} resyncs          {:>8}      (promised: 0; {} looks)",
-            self.resync_writes, self.resync_looks
+            "  writes in {RESYNCS} resyncs          {:>8}      (promised: 0; {} reconciles)",
+            self.resync_writes, self.resync_reconciles
         )
     }
 }

@@ -1,7 +1,8 @@
-//! What one event costs: no cluster, only what is done with it, counted in instructions where valgrind can count them.
-//! Taken into the index; and with the whole look at its plan and the decision that follow.
+//! The cost of one event, without a cluster, counted in instructions where valgrind is available: to record it in the
+//! index; and to record it, observe the plan and decide.
 //!
-//! The same events are played to two plans of as many waves, one with a hundred times the members of the other.
+//! The same events are sent to two plans with the same number of waves, one with a hundred times the members of the
+//! other.
 
 use std::fmt;
 use std::process::Command;
@@ -21,19 +22,19 @@ use wave_orchestrator::controller::WavePlans;
 use wave_orchestrator::live::Live;
 use wave_orchestrator::subscription::{GroupKind, Served};
 
-/// The variable by which this program is told to play events and end: `seen MEMBERS EVENTS`, or `decided …`.
+/// The variable that makes this program process events and exit: `recorded MEMBERS EVENTS`, or `decided …`.
 pub const TASK: &str = "OPCORE_BENCH_EVENTS";
 
 const SIZES: [usize; 2] = [100, 10_000];
 const WAVES: usize = 10;
-/// One that is only watched, and one that is nudged.
+/// A kind that is only watched, and a kind that is nudged.
 const KINDS: [(&str, &str); 2] = [("example.io/v1", "Widget"), ("kustomize.toolkit.fluxcd.io/v1", "Kustomization")];
 const EVENTS: usize = 2_000;
 
 pub struct Events {
     unit: &'static str,
-    /// Of one event, at each size: taken in, and taken in, looked at and decided upon.
-    seen: [f64; 2],
+    /// Per event and size: recorded only, and recorded, observed and decided.
+    observed: [f64; 2],
     decided: [f64; 2],
 }
 
@@ -42,10 +43,10 @@ pub fn measure() -> anyhow::Result<Events> {
     let cost = if counts { instructions } else { nanoseconds };
     let of = |what: &str| -> anyhow::Result<[f64; 2]> { Ok([cost(what, SIZES[0])?, cost(what, SIZES[1])?]) };
     let unit = if counts { "instructions" } else { "ns" };
-    Ok(Events { unit, seen: of("seen")?, decided: of("decided")? })
+    Ok(Events { unit, observed: of("recorded")?, decided: of("decided")? })
 }
 
-/// By the difference of two runs: what comes before the events is in both.
+/// The difference of two runs, because everything before the events is in both.
 fn instructions(what: &str, members: usize) -> anyhow::Result<f64> {
     let run = |events: usize| -> anyhow::Result<f64> {
         let output = Command::new("valgrind")
@@ -62,39 +63,39 @@ fn instructions(what: &str, members: usize) -> anyhow::Result<f64> {
 }
 
 fn nanoseconds(what: &str, members: usize) -> anyhow::Result<f64> {
-    let desk = Desk::new(members)?;
+    let fixture = Fixture::new(members)?;
     let started = Instant::now();
-    desk.play(what, EVENTS * 50)?;
+    fixture.replay(what, EVENTS * 50)?;
     Ok(started.elapsed().as_secs_f64() * 1e9 / per(EVENTS * 50))
 }
 
-/// Counts here are far below what a float holds exactly.
+/// The counts are far below the largest integer that a float represents exactly.
 #[allow(clippy::cast_precision_loss)]
 fn per(events: usize) -> f64 {
     events as f64
 }
 
-/// Plays events, as the task says.
-pub fn play(task: &str) -> anyhow::Result<()> {
+/// Processes events, as the task says.
+pub fn replay(task: &str) -> anyhow::Result<()> {
     let words: Vec<&str> = task.split(' ').collect();
     let [what, members, events] = words.as_slice() else { bail!("{TASK} is not understood: {task}") };
-    Desk::new(members.parse()?)?.play(what, events.parse()?)
+    Fixture::new(members.parse()?)?.replay(what, events.parse()?)
 }
 
-/// A plan that is rolled out, and an operator that knows all its members. No API server answers: whatever an event made
-/// it ask for would fail.
-struct Desk {
+/// A plan that is rolled out, and an operator that knows all its members. There is no API server: a request caused by
+/// an event would fail.
+struct Fixture {
     runtime: Runtime,
     context: opcore::Context,
     operator: WavePlans,
     live: Arc<Live>,
     plan: WavePlan,
     now: Timestamp,
-    /// Each member, unready and ready.
+    /// Each member, not ready and ready.
     members: Vec<[Value; 2]>,
 }
 
-impl Desk {
+impl Fixture {
     fn new(members: usize) -> anyhow::Result<Self> {
         let plan: WavePlan = serde_json::from_value(json!({
             "apiVersion": "waves.opcore.dev/v1alpha1", "kind": "WavePlan",
@@ -117,34 +118,34 @@ impl Desk {
         let operator = WavePlans::over(live.clone(), &context);
         drop(entered);
         let now = "2026-01-01T00:00:00Z".parse()?;
-        let mut desk = Self { runtime, context, operator, live, plan, now, members: Vec::new() };
-        // It says what it wants to hear of, and hears it.
-        let rollout = desk.decide()?.rollout.context("it has no rollout")?;
+        let mut fixture = Self { runtime, context, operator, live, plan, now, members: Vec::new() };
+        // The plan claims its subscription, and everything in it is reported.
+        let rollout = fixture.decide()?.rollout.context("it has no rollout")?;
         let asked = rollout.started_at.to_string();
         let member = |number: usize| ["False", "True"].map(|ready| member(number, ready, &asked));
-        desk.members = (0..members).map(member).collect();
-        for (number, [_, ready]) in desk.members.iter().enumerate() {
-            desk.live.index().seen(&kind_of(number), ready, now);
+        fixture.members = (0..members).map(member).collect();
+        for (number, [_, ready]) in fixture.members.iter().enumerate() {
+            fixture.live.index().observed(&kind_of(number), ready, now);
         }
-        for scope in desk.live.watching() {
-            desk.live.index().synced(&scope);
+        for scope in fixture.live.watching() {
+            fixture.live.index().synced(&scope);
         }
-        // As many passes as it takes until nothing more is to be published.
+        // As many passes as are needed until nothing more is published.
         loop {
-            let status = Some(desk.decide()?);
-            if status == desk.plan.status {
-                return Ok(desk);
+            let status = Some(fixture.decide()?);
+            if status == fixture.plan.status {
+                return Ok(fixture);
             }
-            desk.plan.status = status;
+            fixture.plan.status = status;
         }
     }
 
     fn decide(&self) -> anyhow::Result<WavePlanStatus> {
         self.runtime.block_on(async {
-            let mut seen = self.operator.observe(&self.plan, &self.context).await?;
+            let mut observed = self.operator.observe(&self.plan, &self.context).await?;
             loop {
-                let decision = self.operator.decide(&self.plan, &seen, self.now);
-                let admitted = self.operator.admit(&self.plan, decision.claims, &mut seen, &self.context, self.now);
+                let decision = self.operator.decide(&self.plan, &observed, self.now);
+                let admitted = self.operator.admit(&self.plan, decision.claims, &mut observed, &self.context, self.now);
                 if admitted.await? == Admission::Granted {
                     return Ok(decision.status);
                 }
@@ -152,13 +153,13 @@ impl Desk {
         })
     }
 
-    /// Members turn unready and ready again, spread over all of them.
-    fn play(&self, what: &str, events: usize) -> anyhow::Result<()> {
+    /// Members become unready and ready again, spread over all of them.
+    fn replay(&self, what: &str, events: usize) -> anyhow::Result<()> {
         let stride = self.members.len() / 50;
         for event in 0..events {
             let number = (event / 4 % 50) * stride + event / 2 % KINDS.len();
             let member = &self.members[number][event % 2];
-            let woken = self.live.index().seen(&kind_of(number), member, self.now);
+            let woken = self.live.index().observed(&kind_of(number), member, self.now);
             anyhow::ensure!(woken.len() == 1, "the plan was not woken");
             if what == "decided" {
                 std::hint::black_box(self.decide()?);
@@ -180,7 +181,7 @@ fn wave_of(wave: usize, members: usize) -> Value {
     json!({ "name": format!("w{wave}"), "dependsOn": before, "members": members })
 }
 
-/// Names of one length, so that an event is as long as another.
+/// Names of one length, so that all events have the same length.
 fn name(number: usize) -> String {
     format!("member-{number:05}")
 }
@@ -190,7 +191,7 @@ fn kind_of(number: usize) -> GroupKind {
     GroupKind::written(api_version, kind)
 }
 
-/// A member that was asked to reconcile, and did.
+/// A member that was requested to reconcile and did.
 fn member(number: usize, ready: &str, asked: &str) -> Value {
     let (api_version, kind) = KINDS[number % KINDS.len()];
     json!({
@@ -208,14 +209,14 @@ fn member(number: usize, ready: &str, asked: &str) -> Value {
 
 impl Events {
     fn growth(&self) -> [f64; 2] {
-        [self.seen, self.decided].map(|[small, large]| large / small)
+        [self.observed, self.decided].map(|[small, large]| large / small)
     }
 
     pub fn json(&self) -> Value {
-        let [seen, decided] = self.growth();
+        let [observed, decided] = self.growth();
         json!({
-            "unit": self.unit, "members": SIZES, "seen": self.seen, "decided": self.decided,
-            "growth": { "seen": seen, "decided": decided },
+            "unit": self.unit, "members": SIZES, "seen": self.observed, "decided": self.decided,
+            "growth": { "seen": observed, "decided": decided },
         })
     }
 
@@ -228,12 +229,12 @@ impl Events {
 
 impl fmt::Display for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [seen, decided] = self.growth();
+        let [observed, decided] = self.growth();
         let row = |words: &str, [small, large]: [f64; 2], growth: f64| {
             let unit = self.unit;
             format!("{words:<32}{growth:>8.2} times as much at 10,000 members as at 100: {large:.0} {unit}, {small:.0}")
         };
-        writeln!(f, "{}", row("an event taken in", self.seen, seen))?;
+        writeln!(f, "{}", row("an event taken in", self.observed, observed))?;
         write!(f, "{}  (promised: {})", row("an event decided upon", self.decided, decided), crate::GROWTH)
     }
 }

@@ -1,4 +1,4 @@
-//! The same chain by Flux alone, by Flux nudged, and by ourselves, on one control plane.
+//! The same chain with Flux alone, with Flux and nudges, and with our own manifests, on one control plane.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::chain;
 use crate::fleet::{self, Fleet, LENGTH, name, waves};
 use crate::operator::{self, Operator, plan};
 
-/// Four times as long as it takes Flux alone.
+/// Four times as long as Flux alone takes.
 const PATIENCE: Duration = Duration::from_mins(8);
 
 pub struct Flux {

@@ -1,8 +1,8 @@
-//! How long a rollout takes beyond what must be written, and what it costs: `cargo bench -p wave-orchestrator`.
+//! How long a rollout takes in addition to the needed writes, and what it costs: `cargo bench -p wave-orchestrator`.
 //!
-//! Times are told beside those of a client that knows beforehand which writes are needed, on the same control plane; calls
-//! are counted. With `OPCORE_BENCH_FLUX=1`, which `make bench` sets, Flux's own controllers are measured in the same run:
-//! that takes minutes, and more where they have to be built.
+//! Times are compared with those of a client that knows in advance which writes are needed, on the same control plane;
+//! requests are counted. With `OPCORE_BENCH_FLUX=1`, which `make bench` sets, Flux's own controllers are measured in
+//! the same run: this takes minutes, and longer if they have to be built.
 #![allow(unreachable_pub, reason = "a program has no outside; what it shares with a test has")]
 
 mod chain;
@@ -20,20 +20,20 @@ use std::time::Duration;
 use sandbox::{Options, Sandbox, results};
 use serde_json::json;
 
-/// What is promised.
+/// The limits.
 const CHAIN: Duration = Duration::from_secs(1);
 const NUDGED: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(250);
 const GROWTH: f64 = 1.2;
 const IDLE_MIB: f64 = 20.0;
 
-/// The one that the operators choose: memory is measured here.
+/// The allocator of the operators, because memory is measured here.
 #[global_allocator]
 static ALLOCATOR: opcore::Allocator = opcore::Allocator;
 
 fn main() -> anyhow::Result<()> {
     if let Some(task) = std::env::var_os(event::TASK) {
-        return event::play(&task.to_string_lossy());
+        return event::replay(&task.to_string_lossy());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(bench())

@@ -1,4 +1,4 @@
-//! What the program holds in memory while nothing happens.
+//! The memory of the program while it is idle.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -12,27 +12,27 @@ use wave_orchestrator::api::v1alpha1::WavePlan;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Of the program as it is released, on all plans that there are, in MiB.
+/// The memory of the release build in MiB, with all existing plans.
 pub async fn of(sandbox: &Sandbox) -> anyhow::Result<f64> {
     let plans = kube::Api::<WavePlan>::all(sandbox.client().await?).list(&kube::api::ListParams::default()).await?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut program = Program::start(sandbox, port)?;
     let deadline = Instant::now() + PATIENCE;
-    // Twice: when it begins, and when all that it watches was told.
-    while looks(port).await.unwrap_or_default() < 2 * plans.items.len() || ask(port, "/readyz").await.is_err() {
+    // Twice: after the start, and after everything that it watches has been reported.
+    while reconciles(port).await.unwrap_or_default() < 2 * plans.items.len() || ask(port, "/readyz").await.is_err() {
         anyhow::ensure!(program.0.try_wait()?.is_none(), "it has ended");
         anyhow::ensure!(Instant::now() < deadline, "it is not ready");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // What the start left over is given back.
+    // Memory that the start no longer needs is returned to the system.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let status = std::fs::read_to_string(format!("/proc/{}/status", program.0.id()))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the kernel tells no VmRSS")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the kernel reports no VmRSS")?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kib / 1024.0)
 }
 
-/// Ends with us.
+/// Stopped when this is dropped.
 struct Program(Child);
 
 impl Program {
@@ -51,7 +51,7 @@ impl Drop for Program {
     }
 }
 
-async fn looks(port: u16) -> anyhow::Result<usize> {
+async fn reconciles(port: u16) -> anyhow::Result<usize> {
     Ok(results::count(&ask(port, "/metrics").await?, "opcore_reconciles_total", |line| line.contains("\"ok\"")))
 }
 

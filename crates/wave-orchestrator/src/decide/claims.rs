@@ -6,7 +6,7 @@ use opcore::{Decision, DecisionOf};
 
 use crate::api::v1alpha1::{Wave, WavePhase, WavePlan, WavePlanStatus};
 use crate::controller::WavePlans;
-use crate::index::WaveLook;
+use crate::index::WaveSnapshot;
 use crate::observe::Observed;
 use crate::probes::Endpoint;
 use crate::subscription::PlanSubscription;
@@ -21,21 +21,25 @@ pub struct Claims {
 }
 
 /// A plan without the subscription that it needs claims it, and nothing else.
-pub(super) fn subscription(plan: &WavePlan, seen: &Observed) -> Option<DecisionOf<WavePlans>> {
-    let is_subscribed = seen.subscribed.as_ref().is_some_and(|subscribed| Arc::ptr_eq(subscribed, &seen.subscription));
-    let claims = || Claims { subscription: Some(seen.subscription.clone()), endpoints: Vec::new() };
+pub(super) fn subscription(plan: &WavePlan, observed: &Observed) -> Option<DecisionOf<WavePlans>> {
+    let is_subscribed =
+        observed.subscribed.as_ref().is_some_and(|subscribed| Arc::ptr_eq(subscribed, &observed.subscription));
+    let claims = || Claims { subscription: Some(observed.subscription.clone()), endpoints: Vec::new() };
     (!is_subscribed).then(|| Decision { claims: claims(), ..Decision::say(plan.status.clone().unwrap_or_default()) })
 }
 
 /// The endpoints of all waves that must be probed now.
-pub(super) fn endpoints(plan: &WavePlan, old: &WavePlanStatus, seen: &Observed) -> Vec<Endpoint> {
-    let waves = plan.spec.waves.iter().zip(&seen.look.waves);
-    waves.filter(|(wave, look)| is_asked_for(old, wave, look)).flat_map(|(wave, _)| Endpoint::of(plan, wave)).collect()
+pub(super) fn endpoints(plan: &WavePlan, old: &WavePlanStatus, observed: &Observed) -> Vec<Endpoint> {
+    let waves = plan.spec.waves.iter().zip(&observed.snapshot.waves);
+    waves
+        .filter(|(wave, snapshot)| is_asked_for(old, wave, snapshot))
+        .flat_map(|(wave, _)| Endpoint::of(plan, wave))
+        .collect()
 }
 
 /// Endpoints are probed once everything else in a running wave is ready, and only while the wave runs.
-pub(super) fn is_asked_for(old: &WavePlanStatus, wave: &Wave, look: &WaveLook) -> bool {
+pub(super) fn is_asked_for(old: &WavePlanStatus, wave: &Wave, snapshot: &WaveSnapshot) -> bool {
     let is_running = |phase| matches!(phase, WavePhase::Running | WavePhase::TimedOut);
-    let rest_is_ready = look.problem.is_none() && look.ready == look.total && look.due.is_empty();
+    let rest_is_ready = snapshot.problem.is_none() && snapshot.ready == snapshot.total && snapshot.due.is_empty();
     !wave.probes.is_empty() && rest_is_ready && old.wave(&wave.name).is_some_and(|was| is_running(was.phase))
 }

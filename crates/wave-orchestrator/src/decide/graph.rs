@@ -28,7 +28,7 @@ pub fn graph(waves: &[Wave]) -> Graph {
     let mut broken: BTreeMap<usize, String> = BTreeMap::new();
     for (number, wave) in waves.iter().enumerate() {
         if place.insert(&wave.name, number).is_some() {
-            broken.insert(number, format!("there is another wave called {}; give each a name of its own", wave.name));
+            broken.insert(number, format!("another wave has the name {}; give each wave a unique name", wave.name));
         }
     }
     for (number, wave) in waves.iter().enumerate() {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_told_as_a_path_and_breaks_only_its_own_waves() {
+    fn a_cycle_is_reported_as_a_path_and_breaks_only_its_own_waves() {
         let waves = waves(&[("a", &["c"]), ("b", &["a"]), ("c", &["b"]), ("free", &[]), ("behind", &["a"])]);
         let graph = graph(&waves);
         assert_eq!(names(&waves, &graph.order)[0], "free");
@@ -137,7 +137,7 @@ mod tests {
         let broken = graph(&waves).broken;
         assert!(broken[&0].contains("a → a"), "{broken:?}");
         assert!(broken[&1].contains("nowhere"), "{broken:?}");
-        assert!(broken[&3].contains("another wave called c"), "{broken:?}");
+        assert!(broken[&3].contains("another wave has the name c"), "{broken:?}");
         assert_eq!(broken.len(), 3);
     }
 }

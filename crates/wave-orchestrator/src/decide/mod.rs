@@ -32,20 +32,20 @@ use waves::RolloutContext;
 const REMEMBERED: usize = 10;
 
 /// Decides how a plan proceeds.
-pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<WavePlans> {
-    if let Some(decision) = claims::subscription(plan, seen) {
+pub fn roll_out(plan: &WavePlan, observed: &Observed, now: Timestamp) -> DecisionOf<WavePlans> {
+    if let Some(decision) = claims::subscription(plan, observed) {
         return decision;
     }
     let nothing = WavePlanStatus::default();
     let old = plan.status.as_ref().unwrap_or(&nothing);
     let graph = graph(&plan.spec.waves);
     let (requests, mut handled) = Requests::of(plan);
-    let same_rollout = old.is_about(&seen.revision);
+    let same_rollout = old.is_about(&observed.revision);
     let mut rollout = match &old.rollout {
         Some(rollout) if same_rollout => rollout.clone(),
         before => Rollout {
-            number: before.as_ref().map_or(1, |before| before.number + 1),
-            revision: seen.revision.clone(),
+            number: before.as_ref().map_or(1, |before| before.number.saturating_add(1)),
+            revision: observed.revision.clone(),
             started_at: now,
             finished_at: None,
         },
@@ -55,7 +55,7 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
         spec: &plan.spec,
         old,
         graph: &graph,
-        seen,
+        observed,
         requests: &requests,
         same_rollout,
         paused: plan.spec.suspend || requests.paused,
@@ -67,7 +67,7 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
         handled.force.clone_from(&old.handled.force);
     }
     let waves = rollout_context.waves();
-    let (writes, prune_held) = writes::writes(plan, seen, &rollout_context, &waves);
+    let (writes, prune_held) = writes::writes(plan, observed, &rollout_context, &waves);
 
     let through = waves.iter().all(|wave| wave.phase.is_through());
     let mut history = old.history.clone();
@@ -80,8 +80,8 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
     }
     let mut status = WavePlanStatus {
         critical_path: Some(critical_path(&plan.spec, &graph, &waves, Some(rollout.started_at), now)),
-        inventory: writes::inventory(old, seen),
-        held: gates::record(old, seen, &waves),
+        inventory: writes::inventory(old, observed),
+        held: gates::record(old, observed, &waves),
         rollout: Some(rollout),
         prune_held,
         handled,
@@ -90,26 +90,26 @@ pub fn roll_out(plan: &WavePlan, seen: &Observed, now: Timestamp) -> DecisionOf<
         progressed_at: old.progressed_at,
         ..WavePlanStatus::default()
     };
-    let next = times(&waves, seen).min();
+    let next = times(&waves, observed).min();
     status.waves = graph.order.iter().map(|number| waves[*number].clone()).collect();
-    publish::describe(plan, seen, &graph, &requests, failed.as_deref(), &mut status, now);
+    publish::describe(plan, observed, &graph, &requests, failed.as_deref(), &mut status, now);
     let notes = publish::notes(old, &status, &requests, same_rollout);
     let (status, settled) = publish::settle(old, status, now);
     let next = next.into_iter().chain(settled).min().map_or(Next::OnEvent, Next::At);
-    let claims = Claims { subscription: None, endpoints: claims::endpoints(plan, old, seen) };
+    let claims = Claims { subscription: None, endpoints: claims::endpoints(plan, old, observed) };
     Decision { writes, status, notes, next, claims, release: false }
 }
 
 /// The times at which something changes without any event.
 fn times<'a>(
     waves: &'a [crate::api::v1alpha1::WaveStatus],
-    seen: &'a Observed,
+    observed: &'a Observed,
 ) -> impl Iterator<Item = Timestamp> + 'a {
     use crate::api::v1alpha1::WavePhase::Running;
     let deadlines = waves.iter().filter(|wave| wave.phase == Running).filter_map(|wave| wave.deadline);
     let retries = waves.iter().filter_map(|wave| wave.retry_at);
-    let rechecks = seen.look.waves.iter().filter_map(|wave| wave.recheck_at);
-    deadlines.chain(retries).chain(rechecks).chain(seen.resync_at)
+    let rechecks = observed.snapshot.waves.iter().filter_map(|wave| wave.recheck_at);
+    deadlines.chain(retries).chain(rechecks).chain(observed.resync_at)
 }
 
 fn remember(history: &mut Vec<RolloutRecord>, rollout: &Rollout, now: Timestamp, outcome: &str) {

@@ -19,7 +19,7 @@ const NAMED: usize = 5;
 /// Fills in the status of the whole plan: phase, counts, conditions.
 pub(super) fn describe(
     plan: &WavePlan,
-    seen: &Observed,
+    observed: &Observed,
     graph: &Graph,
     requests: &Requests,
     failed: Option<&str>,
@@ -43,11 +43,11 @@ pub(super) fn describe(
             Some(held) => format!("All {} waves are ready. {held}.", status.waves.len()),
         };
         (PlanPhase::Ready, Summary::ready("RolledOut", message))
-    } else if let Some(first) = seen.denied.first() {
-        let message = format!("The right to {first} is missing.");
+    } else if let Some(first) = observed.denied.first() {
+        let message = format!("The operator is not allowed to {first}.");
         (PlanPhase::Failed, Summary::stalled("Forbidden", message))
     } else if paused {
-        let why = if plan.spec.suspend { "spec.suspend is true" } else { "it was paused by annotation" };
+        let why = if plan.spec.suspend { "spec.suspend is true" } else { "it is paused by annotation" };
         (PlanPhase::Suspended, Summary::reconciling("Suspended", format!("No further wave starts: {why}.")))
     } else if let Some(wave) = failed.filter(|_| running.is_empty()) {
         let message =
@@ -59,7 +59,7 @@ pub(super) fn describe(
     } else if let Some(why) = invalid {
         (PlanPhase::Invalid, Summary::stalled("InvalidSpec", format!("spec.waves: {why}.")))
     } else {
-        let phase = if trouble.iter().any(|wave| wave.not_ready.iter().any(|lack| lack.reason == "InvalidWave")) {
+        let phase = if trouble.iter().any(|wave| wave.not_ready.iter().any(|entry| entry.reason == "InvalidWave")) {
             PlanPhase::Invalid
         } else {
             PlanPhase::Failed
@@ -94,17 +94,17 @@ fn running_words(running: &[&WaveStatus], trouble: &[&WaveStatus]) -> String {
 }
 
 fn trouble_words(trouble: &[&WaveStatus]) -> String {
-    let told = trouble.iter().take(NAMED).map(|wave| {
+    let reported = trouble.iter().take(NAMED).map(|wave| {
         let what = match (wave.phase, &wave.deadline) {
             (WavePhase::TimedOut, Some(deadline)) => format!("Wave {} was not ready by {deadline:.0}", wave.name),
             _ => format!("Wave {} failed", wave.name),
         };
         match wave.not_ready.first() {
-            Some(lack) => format!("{what}: {}", lack.message),
+            Some(entry) => format!("{what}: {}", entry.message),
             None => format!("{what}."),
         }
     });
-    told.collect::<Vec<_>>().join(" ")
+    reported.collect::<Vec<_>>().join(" ")
 }
 
 fn names(waves: &[&WaveStatus]) -> String {
@@ -140,7 +140,7 @@ fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp
             let again = first.started_at.is_some_and(|started| started > begun);
             let was_ready = first.ready_at.is_some_and(|ready| ready <= begun);
             if !again && !was_ready {
-                faults.push(format!("{} started before {} was ready", late.name, first.name));
+                faults.push(format!("Wave {} started before wave {} was ready", late.name, first.name));
             }
         }
     }
@@ -150,7 +150,7 @@ fn started_in_order(plan: &WavePlan, status: &mut WavePlanStatus, now: Timestamp
         return;
     }
     let message = if faults.is_empty() {
-        "Every wave started after those that it depends on were ready.".to_owned()
+        "Every wave started after all waves that it depends on were ready.".to_owned()
     } else {
         format!("{}.", faults.join("; "))
     };
@@ -168,7 +168,7 @@ pub(super) fn notes(old: &WavePlanStatus, new: &WavePlanStatus, requests: &Reque
     let mut notes = Vec::new();
     let unknown: Vec<&str> = requests.unknown(|name| new.wave(name).is_some()).collect();
     if !unknown.is_empty() && old.handled != new.handled {
-        let message = format!("An annotation names {}, which is no wave of this plan.", unknown.join(", "));
+        let message = format!("An annotation names {}, which is not a wave of this plan.", unknown.join(", "));
         notes.push(Note::warning("UnknownWave", message));
     }
     for wave in &new.waves {
@@ -184,9 +184,7 @@ pub(super) fn notes(old: &WavePlanStatus, new: &WavePlanStatus, requests: &Reque
             }
             WavePhase::Failed => Note::warning("WaveFailed", trouble_words(&[wave])),
             WavePhase::TimedOut => Note::warning("WaveTimedOut", trouble_words(&[wave])),
-            WavePhase::Skipped => {
-                Note::normal("WaveSkipped", format!("Wave {} is passed over, as was asked.", wave.name))
-            }
+            WavePhase::Skipped => Note::normal("WaveSkipped", format!("Wave {} is skipped, as requested.", wave.name)),
             _ => continue,
         };
         notes.push(note.about(wave.name.as_str()));

@@ -9,9 +9,9 @@ use super::requests::Requests;
 use crate::api::v1alpha1::{
     Gate, NotReady, OnFailure, Wave, WavePhase, WavePlan, WavePlanSpec, WavePlanStatus, WaveStatus,
 };
-use crate::index::{Asked, NudgeSeen, WaveLook};
+use crate::index::{Asked, ObservedNudge, WaveSnapshot};
 use crate::observe::Observed;
-use crate::probes::ProbeSeen;
+use crate::probes::ProbeResult;
 
 /// The first pause before a failed wave is tried again; it doubles each time.
 const RETRY_AFTER: Span = Span::from_secs(5);
@@ -26,7 +26,7 @@ pub(super) struct RolloutContext<'a> {
     /// The graph of its waves.
     pub graph: &'a Graph,
     /// What was read.
-    pub seen: &'a Observed,
+    pub observed: &'a Observed,
     /// The requests of users.
     pub requests: &'a Requests,
     /// Whether what was published is about the same rollout.
@@ -72,19 +72,19 @@ impl RolloutContext<'_> {
 
     fn wave(&self, number: usize, waves: &[WaveStatus]) -> WaveStatus {
         let (wave, was) = (&self.spec.waves[number], &waves[number]);
-        let nothing = WaveLook::default();
-        let look = self.seen.look.waves.get(number).unwrap_or(&nothing);
-        let probes = self.seen.probes.get(number).filter(|_| is_asked_for(self.old, wave, look));
+        let nothing = WaveSnapshot::default();
+        let snapshot = self.observed.snapshot.waves.get(number).unwrap_or(&nothing);
+        let probes = self.observed.probes.get(number).filter(|_| is_asked_for(self.old, wave, snapshot));
         let probes = probes.map_or(&[][..], Vec::as_slice);
-        let case = Case { rollout_context: self, wave, was, look, probes };
+        let case = Case { rollout_context: self, wave, was, snapshot, probes };
         // While items cannot be read, a wave that was through keeps its state, and another does not become ready: its
         // timeout continues.
-        let unread = if was.phase.is_through() { look.unread } else { look.unread - look.unreachable };
+        let unread = if was.phase.is_through() { snapshot.unread } else { snapshot.unread - snapshot.unreachable };
         if unread > 0 && was.started_at.is_some() && self.same_rollout {
             return case.unread();
         }
         let mut now = case.counted();
-        let problem = self.graph.broken.get(&number).or(look.problem.as_ref());
+        let problem = self.graph.broken.get(&number).or(snapshot.problem.as_ref());
         if self.requests.skips(&wave.name) {
             now.phase = WavePhase::Skipped;
             now.not_ready.clear();
@@ -142,26 +142,26 @@ struct Case<'a> {
     rollout_context: &'a RolloutContext<'a>,
     wave: &'a Wave,
     was: &'a WaveStatus,
-    look: &'a WaveLook,
-    probes: &'a [ProbeSeen],
+    snapshot: &'a WaveSnapshot,
+    probes: &'a [ProbeResult],
 }
 
 impl Case<'_> {
     /// The previous state of the wave, with current counts.
     fn counted(&self) -> WaveStatus {
-        let asked = self.probes.iter().filter(|probe| probe.lack.is_none()).count();
+        let asked = self.probes.iter().filter(|probe| probe.failure.is_none()).count();
         let passed = if self.was.phase == WavePhase::Ready { self.wave.probes.len() } else { asked };
-        let lacking = self.probes.iter().filter_map(|probe| {
-            let lack = probe.lack.as_ref()?;
-            let (object, message) = (probe.address.clone(), format!("{}: {lack}.", probe.address));
+        let failing = self.probes.iter().filter_map(|probe| {
+            let failure = probe.failure.as_ref()?;
+            let (object, message) = (probe.address.clone(), format!("{}: {failure}.", probe.address));
             Some(NotReady { object, reason: "ProbeFailed".to_owned(), message, failed: false })
         });
         WaveStatus {
             ready: count(self.ready() + passed),
-            total: count(self.look.total + self.wave.probes.len()),
+            total: count(self.snapshot.total + self.wave.probes.len()),
             waiting_for: Vec::new(),
-            completed: self.look.completed.clone(),
-            not_ready: self.look.not_ready.iter().cloned().chain(lacking).collect(),
+            completed: self.snapshot.completed.clone(),
+            not_ready: self.snapshot.not_ready.iter().cloned().chain(failing).collect(),
             ..self.was.clone()
         }
     }
@@ -169,8 +169,8 @@ impl Case<'_> {
     /// How many items are ready. In a wave that is ready, items that were asked to reconcile keep their state until
     /// they have answered.
     fn ready(&self) -> usize {
-        let unanswered = if self.was.phase == WavePhase::Ready { self.look.unanswered } else { 0 };
-        self.look.ready + unanswered
+        let unanswered = if self.was.phase == WavePhase::Ready { self.snapshot.unanswered } else { 0 };
+        self.snapshot.ready + unanswered
     }
 
     /// Whether everything in the wave is ready, and every request to reconcile was made.
@@ -178,18 +178,19 @@ impl Case<'_> {
         let was_ready = self.was.phase == WavePhase::Ready;
         let probed = was_ready
             || (self.was.phase == WavePhase::Failed && self.was.rolled_back)
-            || (self.probes.len() == self.wave.probes.len() && self.probes.iter().all(|probe| probe.lack.is_none()));
-        let asked = was_ready || self.look.nudges.iter().all(|nudge| is_asked(nudge, now, self.rollout_context.now));
-        self.ready() == self.look.total
-            && self.look.due.is_empty()
-            && self.look.gates.iter().all(|gate| !gate.held)
+            || (self.probes.len() == self.wave.probes.len() && self.probes.iter().all(|probe| probe.failure.is_none()));
+        let asked =
+            was_ready || self.snapshot.nudges.iter().all(|nudge| is_asked(nudge, now, self.rollout_context.now));
+        self.ready() == self.snapshot.total
+            && self.snapshot.due.is_empty()
+            && self.snapshot.gates.iter().all(|gate| !gate.held)
             && asked
             && probed
     }
 
     /// Whether something failed. Jobs that are about to be recreated do not count.
     fn has_failed(&self) -> bool {
-        self.look.failed > stale_jobs(self.look, self.was).count()
+        self.snapshot.failed > stale_jobs(self.snapshot, self.was).count()
     }
 
     fn start(&self, now: &mut WaveStatus) {
@@ -212,7 +213,7 @@ impl Case<'_> {
 
     /// Whether the wave was ready once with other manifests than these.
     fn can_be_taken_back(&self) -> bool {
-        let rollback = self.rollout_context.seen.rollbacks.get(&self.wave.name);
+        let rollback = self.rollout_context.observed.rollbacks.get(&self.wave.name);
         rollback.is_some_and(|rollback| rollback.kept.is_some() && rollback.kept != rollback.wanted)
     }
 
@@ -306,11 +307,12 @@ fn take_back(now: &mut WaveStatus, back: bool) {
 
 /// Jobs that failed before the wave was started again: they are recreated.
 pub(super) fn stale_jobs<'a>(
-    look: &'a WaveLook,
+    snapshot: &'a WaveSnapshot,
     wave: &'a WaveStatus,
 ) -> impl Iterator<Item = &'a opcore::writes::Target> {
     let started = wave.started_at.filter(|_| wave.attempts > 0);
-    look.failed_jobs
+    snapshot
+        .failed_jobs
         .iter()
         .filter(move |(_, made)| match (started, made) {
             // Kubernetes stores whole seconds, rounded down.
@@ -328,7 +330,7 @@ pub(super) fn request(wave: &WaveStatus) -> Option<String> {
 
 /// Whether a member was asked to reconcile since the wave began: by this plan, or by anyone else, such as another plan
 /// or `flux reconcile`. Answering each request with another one would never end.
-pub(super) fn is_asked(nudge: &NudgeSeen, wave: &WaveStatus, now: Timestamp) -> bool {
+pub(super) fn is_asked(nudge: &ObservedNudge, wave: &WaveStatus, now: Timestamp) -> bool {
     Asked { since: wave.asked_since(), now }.by(nudge.requested.as_deref())
 }
 
@@ -342,7 +344,7 @@ pub(super) fn paused_by(plan: &WavePlan) -> Option<String> {
 
 fn taken_back(wave: &str) -> NotReady {
     let message = format!(
-        "Wave {wave} failed and was taken back to what it was when it was last ready. Correct the plan, or ask for a retry."
+        "Wave {wave} failed, and its manifests were reverted to those with which it was last ready. Correct the plan, or request a retry."
     );
     NotReady { object: format!("wave {wave}"), reason: "RolledBack".to_owned(), message, failed: true }
 }

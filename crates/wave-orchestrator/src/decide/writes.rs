@@ -9,7 +9,7 @@ use serde_json::json;
 use super::gates::{give_back, is_held_back, is_recorded};
 use super::waves::{RolloutContext, is_asked, request, stale_jobs};
 use crate::api::v1alpha1::{InventoryKind, Parallelism, WavePhase, WavePlan, WavePlanStatus, WaveStatus};
-use crate::index::{Due, FLUX_REQUEST, GateSeen, NudgeSeen, OwnedSeen, WaveLook};
+use crate::index::{Due, FLUX_REQUEST, ObservedGate, ObservedNudge, OwnedObject, WaveSnapshot};
 use crate::observe::Observed;
 use crate::render::{Stage, kept_secret};
 use crate::subscription::{WrittenKind, group_kind};
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 16;
 /// The writes of this pass, and the reason why something that should be pruned is not.
 pub(super) fn writes(
     plan: &WavePlan,
-    seen: &Observed,
+    observed: &Observed,
     rollout_context: &RolloutContext<'_>,
     waves: &[WaveStatus],
 ) -> (Writes, Option<String>) {
@@ -30,16 +30,17 @@ pub(super) fn writes(
         rollout_context.old.inventory.iter().map(|kind| (written(kind), kind)).collect();
     let (mut now, mut starting, mut running, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, wave) in waves.iter().enumerate() {
-        let Some(look) = seen.look.waves.get(number) else { continue };
-        let turn = turn(rollout_context, number, wave, look);
-        now.extend(gates(rollout_context, wave, look, turn));
-        now.extend(keep(plan, seen, rollout_context, wave));
+        let Some(snapshot) = observed.snapshot.waves.get(number) else { continue };
+        let turn = turn(rollout_context, number, wave, snapshot);
+        now.extend(gates(rollout_context, wave, snapshot, turn));
+        now.extend(keep(plan, observed, rollout_context, wave));
         if may_act(rollout_context, wave) {
             let mut of_wave = Vec::new();
-            of_wave
-                .extend(stale_jobs(look, wave).cloned().map(|target| (None, delete(target, Dependants::Background))));
-            of_wave.extend(nudges(rollout_context, wave, look, turn));
-            let due = applicable(rollout_context, number, wave, look, turn);
+            of_wave.extend(
+                stale_jobs(snapshot, wave).cloned().map(|target| (None, delete(target, Dependants::Background))),
+            );
+            of_wave.extend(nudges(rollout_context, wave, snapshot, turn));
+            let due = applicable(rollout_context, number, wave, snapshot, turn);
             // The kinds of what is applied are recorded first, with the wave, so that the objects are found again.
             let due = due.filter(|due| recorded.get(&kind_of(due)).is_some_and(|kind| kind.may_be_of(&wave.name)));
             of_wave.extend(due.map(|due| (due.refused_at, Write::Apply(Box::new(due.wanted.apply.clone())))));
@@ -49,7 +50,7 @@ pub(super) fn writes(
             if is_known_to_run(rollout_context, wave) { running.push(first) } else { starting.push(first) }
         }
     }
-    now.extend(give_back(plan, seen));
+    now.extend(give_back(plan, observed));
     // A wave that starts must not wait until others have finished all their writes, and no write must wait for those that
     // are refused again and again. Refused writes take turns.
     refused.sort_by_key(|(turn, _)| *turn);
@@ -57,7 +58,7 @@ pub(super) fn writes(
     now.extend(in_turn(starting).chain(in_turn(running)).chain(refused).take(AT_ONCE));
     // One stage: a refused write in one wave must not delay the others.
     writes.together(now);
-    let (pruned, held) = prune(plan, seen, rollout_context, waves);
+    let (pruned, held) = prune(plan, observed, rollout_context, waves);
     writes.together(pruned);
     (writes, held)
 }
@@ -90,33 +91,38 @@ fn is_known_to_run(rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> b
 }
 
 /// Keeps the contents of a wave that is published as ready, for a later rollback.
-fn keep(plan: &WavePlan, seen: &Observed, rollout_context: &RolloutContext<'_>, wave: &WaveStatus) -> Option<Write> {
-    let rollback = seen.rollbacks.get(&wave.name)?;
+fn keep(
+    plan: &WavePlan,
+    observed: &Observed,
+    rollout_context: &RolloutContext<'_>,
+    wave: &WaveStatus,
+) -> Option<Write> {
+    let rollback = observed.rollbacks.get(&wave.name)?;
     let was = rollout_context.old.wave(&wave.name).filter(|_| rollout_context.same_rollout)?;
     let settled = was.phase == WavePhase::Ready && wave.phase == WavePhase::Ready;
     let wanted = rollback.wanted.as_ref().filter(|wanted| settled && rollback.kept.as_ref() != Some(wanted))?;
-    Write::apply(&kept_secret(plan, &seen.home, &wave.name, wanted)).ok()
+    Write::apply(&kept_secret(plan, &observed.home, &wave.name, wanted)).ok()
 }
 
 /// The last member that may begin. If members start one after another, a ready member that is still to be asked to
 /// reconcile or to be released holds up those behind it: it will not stay ready.
-fn turn(rollout_context: &RolloutContext<'_>, number: usize, wave: &WaveStatus, look: &WaveLook) -> usize {
+fn turn(rollout_context: &RolloutContext<'_>, number: usize, wave: &WaveStatus, snapshot: &WaveSnapshot) -> usize {
     if rollout_context.spec.waves[number].parallelism == Parallelism::Concurrent {
         return usize::MAX;
     }
-    let unready = look.frontier.map(|(member, _)| member);
-    unready.into_iter().chain(unsteered(rollout_context, wave, look)).min().unwrap_or(usize::MAX)
+    let unready = snapshot.frontier.map(|(member, _)| member);
+    unready.into_iter().chain(unsteered(rollout_context, wave, snapshot)).min().unwrap_or(usize::MAX)
 }
 
 /// The members that are still to be asked to reconcile, or to be released.
 fn unsteered<'a>(
     rollout_context: &'a RolloutContext<'_>,
     wave: &'a WaveStatus,
-    look: &'a WaveLook,
+    snapshot: &'a WaveSnapshot,
 ) -> impl Iterator<Item = usize> + 'a {
     let unasked =
-        look.nudges.iter().filter(|nudge| !is_asked(nudge, wave, rollout_context.now)).map(|nudge| nudge.member);
-    unasked.chain(look.gates.iter().filter(|gate| gate.held).map(|gate| gate.member))
+        snapshot.nudges.iter().filter(|nudge| !is_asked(nudge, wave, rollout_context.now)).map(|nudge| nudge.member);
+    unasked.chain(snapshot.gates.iter().filter(|gate| gate.held).map(|gate| gate.member))
 }
 
 /// What may be applied now: nothing of a later member or stage is applied before everything earlier is ready.
@@ -124,13 +130,13 @@ fn applicable<'a>(
     rollout_context: &RolloutContext<'_>,
     number: usize,
     wave: &WaveStatus,
-    look: &'a WaveLook,
+    snapshot: &'a WaveSnapshot,
     turn: usize,
 ) -> impl Iterator<Item = &'a Due> {
     let concurrent = rollout_context.spec.waves[number].parallelism == Parallelism::Concurrent;
-    let steered = unsteered(rollout_context, wave, look).next().is_none();
-    look.due.iter().filter(move |due| {
-        let Some((member, stage)) = look.frontier else { return true };
+    let steered = unsteered(rollout_context, wave, snapshot).next().is_none();
+    snapshot.due.iter().filter(move |due| {
+        let Some((member, stage)) = snapshot.frontier else { return true };
         let of_member = concurrent || due.member == member;
         let waits_for_all = due.stage == Stage::After && (stage != Stage::After || !steered);
         due.member <= turn && !waits_for_all && !(of_member && stage.is_awaited() && due.stage > stage)
@@ -138,8 +144,8 @@ fn applicable<'a>(
 }
 
 /// Whether a hook before the members is not ready yet.
-fn waits_for_a_hook(look: &WaveLook) -> bool {
-    look.frontier.is_some_and(|(_, stage)| stage == Stage::Before)
+fn waits_for_a_hook(snapshot: &WaveSnapshot) -> bool {
+    snapshot.frontier.is_some_and(|(_, stage)| stage == Stage::Before)
 }
 
 fn written(kind: &InventoryKind) -> WrittenKind {
@@ -155,11 +161,11 @@ fn kind_of(due: &Due) -> WrittenKind {
 fn nudges<'a>(
     rollout_context: &'a RolloutContext<'_>,
     wave: &'a WaveStatus,
-    look: &'a WaveLook,
+    snapshot: &'a WaveSnapshot,
     turn: usize,
 ) -> impl Iterator<Item = (Option<u64>, Write)> + 'a {
-    let may_begin = move |nudge: &&NudgeSeen| nudge.member <= turn && !waits_for_a_hook(look);
-    let unasked = look.nudges.iter().filter(may_begin).filter(|nudge| !is_asked(nudge, wave, rollout_context.now));
+    let may_begin = move |nudge: &&ObservedNudge| nudge.member <= turn && !waits_for_a_hook(snapshot);
+    let unasked = snapshot.nudges.iter().filter(may_begin).filter(|nudge| !is_asked(nudge, wave, rollout_context.now));
     unasked.map(|nudge| {
         let annotations = BTreeMap::from([(FLUX_REQUEST.to_owned(), request(wave))]);
         (nudge.refused_at, Write::Annotate { target: nudge.target.clone(), annotations })
@@ -170,16 +176,18 @@ fn nudges<'a>(
 fn gates<'a>(
     rollout_context: &'a RolloutContext<'_>,
     wave: &'a WaveStatus,
-    look: &'a WaveLook,
+    snapshot: &'a WaveSnapshot,
     turn: usize,
 ) -> impl Iterator<Item = Write> + 'a {
-    let has_started = rollout_context.same_rollout && wave.started_at.is_some() && !waits_for_a_hook(look);
+    let has_started = rollout_context.same_rollout && wave.started_at.is_some() && !waits_for_a_hook(snapshot);
     let hold = is_held_back(wave);
     let may_begin = move |member| wave.phase == WavePhase::Skipped || (has_started && member <= turn);
     // An object to be held is recorded first, so that it is released in any case.
-    let recorded = |gate: &GateSeen| is_recorded(rollout_context.old, gate);
-    let wanted =
-        look.gates.iter().filter(move |gate| if gate.held { may_begin(gate.member) } else { hold && recorded(gate) });
+    let recorded = |gate: &ObservedGate| is_recorded(rollout_context.old, gate);
+    let wanted = snapshot
+        .gates
+        .iter()
+        .filter(move |gate| if gate.held { may_begin(gate.member) } else { hold && recorded(gate) });
     wanted.map(move |gate| Write::Claim {
         target: gate.target.clone(),
         fields: if hold { json!({ "spec": { "suspend": true } }) } else { json!({}) },
@@ -187,30 +195,30 @@ fn gates<'a>(
 }
 
 /// The kinds of the objects that the plan applies or has applied, with counts, and with the waves that do so or did.
-pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryKind> {
+pub(super) fn inventory(old: &WavePlanStatus, observed: &Observed) -> Vec<InventoryKind> {
     let recorded: BTreeMap<WrittenKind, &InventoryKind> =
         old.inventory.iter().map(|kind| (written(kind), kind)).collect();
-    let of_kind = |written: &WrittenKind| seen.look.counts.get(&group_kind(written)).into_iter().flatten();
+    let of_kind = |written: &WrittenKind| observed.snapshot.counts.get(&group_kind(written)).into_iter().flatten();
     // A kind, and a wave of a kind, is removed from the record only when it is certain that no object of it is left.
-    let is_certain = |written: &WrittenKind| !seen.incomplete.contains_key(&group_kind(written));
+    let is_certain = |written: &WrittenKind| !observed.incomplete.contains_key(&group_kind(written));
     let is_left = |written: &&WrittenKind| !is_certain(written) || of_kind(written).next().is_some();
     let waves = |written: &WrittenKind| -> Vec<String> {
         let before = recorded.get(written).filter(|_| !is_certain(written));
         if before.is_some_and(|before| before.waves.is_empty()) {
             return Vec::new();
         }
-        let applied = seen.look.applied_kinds.get(written).into_iter().flatten();
+        let applied = observed.snapshot.applied_kinds.get(written).into_iter().flatten();
         let there = of_kind(written).map(|(wave, _)| wave);
         let all: BTreeSet<&String> =
             applied.chain(there).chain(before.into_iter().flat_map(|kind| &kind.waves)).collect();
         all.into_iter().cloned().collect()
     };
     let kinds: BTreeSet<WrittenKind> =
-        seen.look.applied_kinds.keys().chain(recorded.keys().filter(is_left)).cloned().collect();
+        observed.snapshot.applied_kinds.keys().chain(recorded.keys().filter(is_left)).cloned().collect();
     // In one version of a kind the objects of all versions are found: a version that is no longer served is not needed
     // as well.
-    let found = kinds.difference(&seen.unserved).map(group_kind).collect::<BTreeSet<_>>();
-    let is_needed = |kind: &&WrittenKind| !seen.unserved.contains(*kind) || !found.contains(&group_kind(kind));
+    let found = kinds.difference(&observed.unserved).map(group_kind).collect::<BTreeSet<_>>();
+    let is_needed = |kind: &&WrittenKind| !observed.unserved.contains(*kind) || !found.contains(&group_kind(kind));
     kinds
         .iter()
         .filter(is_needed)
@@ -227,7 +235,7 @@ pub(super) fn inventory(old: &WavePlanStatus, seen: &Observed) -> Vec<InventoryK
 /// if everything is known.
 fn prune(
     plan: &WavePlan,
-    seen: &Observed,
+    observed: &Observed,
     rollout_context: &RolloutContext<'_>,
     waves: &[WaveStatus],
 ) -> (Vec<Write>, Option<String>) {
@@ -235,29 +243,29 @@ fn prune(
     let published = rollout_context.same_rollout
         && rollout_context.old.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
     let through = waves.iter().all(|wave| wave.phase == WavePhase::Ready);
-    let certain = seen.look.complete && seen.denied.is_empty();
+    let certain = observed.snapshot.complete && observed.denied.is_empty();
     if !settings.enabled || !published || !through || !certain {
         return (Vec::new(), None);
     }
     let limit = usize::try_from(settings.limit).unwrap_or_default();
-    let count = seen.look.orphan_count;
+    let count = observed.snapshot.orphan_count;
     if count > limit {
         let held = format!(
-            "{count} objects are no longer in the plan, which is more than prune.limit ({limit}): none was deleted. Raise the limit if they are to go"
+            "{count} objects are no longer in the plan, which is more than spec.prune.limit ({limit}), so none was deleted. Raise the limit to delete them"
         );
         return (Vec::new(), Some(held));
     }
-    let kept: Vec<&OwnedSeen> = seen.look.kept.iter().collect();
-    let held = (!kept.is_empty()).then(|| kept_words(&kept, seen.look.kept_count));
-    (reverse(&seen.look.orphans.iter().collect::<Vec<_>>(), None), held)
+    let kept: Vec<&OwnedObject> = observed.snapshot.kept.iter().collect();
+    let held = (!kept.is_empty()).then(|| kept_words(&kept, observed.snapshot.kept_count));
+    (reverse(&observed.snapshot.orphans.iter().collect::<Vec<_>>(), None), held)
 }
 
 /// A message about the objects that stay, of which these are the first.
-pub(super) fn kept_words(kept: &[&OwnedSeen], count: usize) -> String {
+pub(super) fn kept_words(kept: &[&OwnedObject], count: usize) -> String {
     let names: Vec<String> = kept.iter().take(3).map(|orphan| orphan.target.to_string()).collect();
     let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
     format!(
-        "{}{more} would take data along and stay; annotate them with {}=true, or list their kinds in spec.prune.confirmedKinds, if they are to go",
+        "{}{more} were not deleted, because data would be deleted with them; to delete them, annotate them with {}=true, or list their kinds in spec.prune.confirmedKinds",
         names.join(", "),
         crate::api::v1alpha1::CONFIRM_ANNOTATION
     )
@@ -265,7 +273,7 @@ pub(super) fn kept_words(kept: &[&OwnedSeen], count: usize) -> String {
 
 /// Deletes in the reverse order of application: the objects of the last remaining stage that are not being deleted yet.
 /// There may be others that are not known, of stages up to `unknown`: what was applied before them stays until then.
-pub(super) fn reverse(objects: &[&OwnedSeen], unknown: Option<Stage>) -> Vec<Write> {
+pub(super) fn reverse(objects: &[&OwnedObject], unknown: Option<Stage>) -> Vec<Write> {
     let last: Option<Stage> = objects.iter().map(|object| object.stage).max().max(unknown);
     let now = objects.iter().filter(|object| Some(object.stage) == last && !object.deleting);
     now.map(|object| delete(object.target.clone(), Dependants::Background)).collect()

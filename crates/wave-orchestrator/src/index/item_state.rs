@@ -1,6 +1,7 @@
 //! What is known of one item: the verdict on an object, without the object.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl ItemState {
 
     /// Whether users would regard two states as the same: counts in the message do not matter.
     fn is_like(&self, other: &Self) -> bool {
-        let fact = |standing: &Self| match standing {
+        let fact = |state: &Self| match state {
             Self::Waiting { reason, .. } | Self::Failed { reason, .. } => reason.clone(),
             _ => String::new(),
         };
@@ -103,7 +104,7 @@ pub(super) struct Unreachable {
 /// What is known of one item.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    pub(super) standing: ItemState,
+    pub(super) state: ItemState,
     /// Why it cannot be read now.
     pub(super) unreachable: Option<Unreachable>,
     pub(super) uid: Option<String>,
@@ -133,7 +134,7 @@ pub(super) struct Known {
 
 impl Known {
     pub(super) fn is_unread(&self) -> bool {
-        self.standing == ItemState::Unread
+        self.state == ItemState::Unread
     }
 
     /// The objects that exist, as far as is known.
@@ -146,9 +147,9 @@ impl Known {
     }
 
     /// Everything that exists has been reported.
-    pub(super) fn told(&mut self) {
-        if matches!(self.standing, ItemState::Unread | ItemState::NotServed) {
-            self.standing = self.sum();
+    pub(super) fn synced(&mut self) {
+        if matches!(self.state, ItemState::Unread | ItemState::NotServed) {
+            self.state = self.sum();
         }
     }
 
@@ -156,14 +157,14 @@ impl Known {
     pub(super) fn adjust(&mut self, item: &Item) {
         self.unreachable = item.unknown.as_ref().map(|reason| Unreachable {
             reason: "ApiUnavailable".to_owned(),
-            message: format!("whether the cluster has such a kind cannot be told: {}", reason.trim_end_matches('.')),
+            message: format!("cannot determine whether the cluster serves this kind: {}", reason.trim_end_matches('.')),
         });
-        match (&item.scope, &self.standing) {
+        match (&item.scope, &self.state) {
             // What was known of the item is better than nothing.
-            (None, ItemState::NotServed) if item.unknown.is_some() => self.standing = ItemState::Unread,
+            (None, ItemState::NotServed) if item.unknown.is_some() => self.state = ItemState::Unread,
             (None, _) if item.unknown.is_some() => {}
-            (None, _) => *self = Self { standing: ItemState::NotServed, ..Self::default() },
-            (Some(_), ItemState::NotServed) => self.standing = ItemState::Unread,
+            (None, _) => *self = Self { state: ItemState::NotServed, ..Self::default() },
+            (Some(_), ItemState::NotServed) => self.state = ItemState::Unread,
             _ => {}
         }
     }
@@ -181,7 +182,7 @@ impl Known {
         if self.completed && self.uid.is_none() {
             (self.completed, self.current_for) = (false, None);
             if !self.is_unread() {
-                self.standing = self.sum();
+                self.state = self.sum();
             }
         }
     }
@@ -220,12 +221,12 @@ impl Known {
     }
 
     pub(super) fn is_ready(&self, item: &Item) -> bool {
-        self.standing == ItemState::Ready && self.is_current(item)
+        self.state == ItemState::Ready && self.is_current(item)
     }
 
     /// Whether its only reason for not being ready is that it was asked to reconcile and has not done so yet.
     pub(super) fn has_yet_to_answer(&self) -> bool {
-        matches!(&self.standing, ItemState::Waiting { reason, .. } if reason == UNANSWERED)
+        matches!(&self.state, ItemState::Waiting { reason, .. } if reason == UNANSWERED)
     }
 
     /// Whether it must be applied.
@@ -234,16 +235,23 @@ impl Known {
     }
 
     /// The object exists. Returns whether this changed anything that requires a new decision.
-    pub(super) fn seen(&mut self, item: &Item, id: &ObjectId, object: &Value, operator: &str, now: Timestamp) -> bool {
+    pub(super) fn observed(
+        &mut self,
+        item: &Item,
+        id: &ObjectId,
+        object: &Value,
+        operator: &str,
+        now: Timestamp,
+    ) -> bool {
         if let Subject::Selected(selected) = &item.subject {
             if !is_chosen(selected, id, object) {
                 return self.gone(item, id);
             }
             let Task::Check(check) = &item.task else { return false };
-            let standing = checked(check, object);
-            let before = self.chosen.insert(id.clone(), standing.clone());
+            let state = checked(check, id, object);
+            let before = self.chosen.insert(id.clone(), state.clone());
             let summed = self.sum_up();
-            return !self.is_unread() && (before.is_none_or(|before| !before.is_like(&standing)) || summed);
+            return !self.is_unread() && (before.is_none_or(|before| !before.is_like(&state)) || summed);
         }
         if self.knows_newer(object) {
             return false;
@@ -267,7 +275,7 @@ impl Known {
                     self.held = holds_suspended(object, operator);
                 }
                 if *mode == Mode::Gate && !self.held && object.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
-                    (self.standing, self.recheck, self.refusal) = (suspended_by_others(item, object), None, None);
+                    (self.state, self.recheck, self.refusal) = (suspended_by_others(item, object), None, None);
                 }
                 if self.requested != before.requested || self.held != before.held {
                     self.refusal = None;
@@ -285,8 +293,8 @@ impl Known {
             Task::Check(check) => {
                 // Only the fence is evaluated: whether the status can be trusted at all.
                 self.judge(item, object, now);
-                if !matches!(&self.standing, ItemState::Waiting { reason, .. } if FENCED.contains(&reason.as_str())) {
-                    (self.standing, self.recheck) = (checked(check, object), None);
+                if !matches!(&self.state, ItemState::Waiting { reason, .. } if FENCED.contains(&reason.as_str())) {
+                    (self.state, self.recheck) = (checked(check, &item.subject, object), None);
                 }
             }
         }
@@ -298,12 +306,12 @@ impl Known {
     /// version since.
     pub(super) fn knows_newer(&self, object: &Value) -> bool {
         let same = self.uid.as_deref() == object.pointer("/metadata/uid").and_then(Value::as_str);
-        same && matches!((self.version, version(object)), (Some(known), Some(told)) if told < known)
+        same && matches!((self.version, version(object)), (Some(known), Some(reported)) if reported < known)
     }
 
     fn judge(&mut self, item: &Item, object: &Value, now: Timestamp) {
         if item.checked {
-            self.standing = ItemState::Ready;
+            self.state = ItemState::Ready;
             return;
         }
         let options = Options { fence: self.fence.clone(), status_expected: item.has_status, ..Options::default() };
@@ -314,7 +322,7 @@ impl Known {
         }
         self.recheck = verdict.recheck_at.map(|at| (at, Arc::new(object.clone())));
         let (reason, message) = (verdict.reason, verdict.message);
-        self.standing = match verdict.state {
+        self.state = match verdict.state {
             ReadinessState::Ready => ItemState::Ready,
             ReadinessState::Failed => ItemState::Failed { reason, message },
             ReadinessState::InProgress | ReadinessState::Terminating => ItemState::Waiting { reason, message },
@@ -331,16 +339,16 @@ impl Known {
         if was.completed {
             (self.completed, self.current_for) = (true, was.current_for);
         }
-        self.standing = self.sum();
-        was.standing != self.standing
+        self.state = self.sum();
+        was.state != self.state
     }
 
     /// A selection is as ready as its least ready object. An empty selection is missing, as is an object that no watch
     /// reported, unless it has done its work.
     fn sum(&self) -> ItemState {
-        let worst = |found: &dyn Fn(&ItemState) -> bool| self.chosen.values().find(|standing| found(standing)).cloned();
-        worst(&|standing| standing.is_failed())
-            .or_else(|| worst(&|standing| *standing != ItemState::Ready))
+        let worst = |found: &dyn Fn(&ItemState) -> bool| self.chosen.values().find(|state| found(state)).cloned();
+        worst(&|state| state.is_failed())
+            .or_else(|| worst(&|state| *state != ItemState::Ready))
             .unwrap_or(if self.chosen.is_empty() && !self.completed { ItemState::Missing } else { ItemState::Ready })
     }
 
@@ -351,14 +359,14 @@ impl Known {
             return false;
         }
         let sum = self.sum();
-        let changed = !sum.is_like(&self.standing);
-        self.standing = sum;
+        let changed = !sum.is_like(&self.state);
+        self.state = sum;
         changed
     }
 
     fn clone_facts(&self, item: &Item) -> Facts {
         Facts {
-            standing: self.standing.clone(),
+            state: self.state.clone(),
             current: self.is_current(item),
             requested: self.requested.clone(),
             held: self.held,
@@ -371,7 +379,7 @@ impl Known {
 
 /// Everything that a decision could depend on.
 struct Facts {
-    standing: ItemState,
+    state: ItemState,
     current: bool,
     requested: Option<String>,
     held: bool,
@@ -382,7 +390,7 @@ struct Facts {
 
 impl Facts {
     fn is_like(&self, other: &Self) -> bool {
-        self.standing.is_like(&other.standing)
+        self.state.is_like(&other.state)
             && self.current == other.current
             && self.requested == other.requested
             && self.held == other.held
@@ -450,16 +458,17 @@ fn is_chosen(selected: &crate::subscription::Selected, id: &ObjectId, object: &V
 }
 
 /// The result of a CEL check on an object; a status that is known to describe an older spec gives no result.
-fn checked(check: &Check, object: &Value) -> ItemState {
+fn checked(check: &Check, subject: &dyn fmt::Display, object: &Value) -> ItemState {
     let waiting = |reason: &str, message: String| ItemState::Waiting { reason: reason.to_owned(), message };
     if object.pointer("/metadata/deletionTimestamp").is_some() {
-        return waiting("Terminating", "It is being deleted.".to_owned());
+        return waiting("Terminating", format!("{subject} is being deleted."));
     }
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     if let (Some(generation), Some(observed)) = (number("/metadata/generation"), number("/status/observedGeneration"))
         && generation != observed
     {
-        let message = format!("It is at generation {generation}, its controller has seen {observed} so far.");
+        let message =
+            format!("{subject} is at generation {generation}, but its controller has observed only {observed}.");
         return waiting("GenerationNotObserved", message);
     }
     if let Some(failed) = &check.failed
@@ -467,13 +476,19 @@ fn checked(check: &Check, object: &Value) -> ItemState {
     {
         return ItemState::Failed {
             reason: "CheckFailed".to_owned(),
-            message: format!("It is so that {}.", failed.text()),
+            message: format!("The health check of {subject} failed: {} is true.", failed.text()),
         };
     }
     match check.ready.holds(object) {
         Ok(true) => ItemState::Ready,
-        Ok(false) => waiting("CheckNotPassed", format!("It is not yet so that {}.", check.ready.text())),
-        Err(why) => waiting("CheckNotPassed", format!("Whether {} cannot be told yet: {why}.", check.ready.text())),
+        Ok(false) => waiting(
+            "CheckNotPassed",
+            format!("The health check of {subject} has not passed: {} is false.", check.ready.text()),
+        ),
+        Err(why) => waiting(
+            "CheckNotPassed",
+            format!("The health check of {subject} cannot be evaluated yet: {}: {why}.", check.ready.text()),
+        ),
     }
 }
 
@@ -487,7 +502,7 @@ fn suspended_by_others(item: &Item, object: &Value) -> ItemState {
     let managers: BTreeSet<&str> = suspending(object).filter_map(|entry| entry["manager"].as_str()).collect();
     let who = if managers.is_empty() { "someone".to_owned() } else { Vec::from_iter(managers).join(", ") };
     let message = format!(
-        "{} is suspended, and not by this plan: spec.suspend is managed by {who}. Remove it where {who} has it from, for example from the manifest in Git.",
+        "{} is suspended, but not by this plan: {who} manages spec.suspend. Remove the field from the source of {who}, for example from the manifest in Git.",
         item.subject
     );
     ItemState::Waiting { reason: "SuspendedByAnother".to_owned(), message }

@@ -8,12 +8,12 @@
 //! Pure memory: no client, no task, no clock.
 
 mod item_state;
-mod look;
+mod snapshot;
 mod wave_counts;
 
 pub(crate) use item_state::FLUX_REQUEST;
 pub use item_state::{ItemState, Owned};
-pub use look::{Asked, Asking, Due, GateSeen, Look, NudgeSeen, OwnedSeen, WaveLook};
+pub use snapshot::{Asked, Asking, Due, ObservedGate, ObservedNudge, OwnedObject, Snapshot, WaveSnapshot};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Index {
                 {
                     match item.task {
                         // An object to apply is compared before it is written, so nothing is lost by not knowing it.
-                        Task::Apply(_) => record.told(),
+                        Task::Apply(_) => record.synced(),
                         _ => drop(again.insert(scope.clone())),
                     }
                 }
@@ -231,7 +231,7 @@ impl Index {
     }
 
     /// An object exists, in this form.
-    pub fn seen(&mut self, kind: &GroupKind, object: &Value, now: Timestamp) -> Wake {
+    pub fn observed(&mut self, kind: &GroupKind, object: &Value, now: Timestamp) -> Wake {
         let id = id_of(kind, object);
         let mut wake = self.by_source.get(&id).cloned().unwrap_or_default();
         self.track(&id, object, &mut wake);
@@ -244,7 +244,7 @@ impl Index {
             else {
                 continue;
             };
-            if wave_counts.seen(place.item, &of.items, &id, object, &self.operator, now) == Tallied::Changed {
+            if wave_counts.observed(place.item, &of.items, &id, object, &self.operator, now) == Tallied::Changed {
                 note(&mut wake, &place.plan);
             }
         }
@@ -314,12 +314,12 @@ impl Index {
     /// report again disappeared in between. `resync`: nothing is known to have been missed, and what is known counts
     /// until then.
     pub fn opened(&mut self, scope: &ScopeId, resync: bool) {
-        let told = self.plans.values().flat_map(|plan| plan.told_by(scope)).cloned().collect();
+        let reported = self.plans.values().flat_map(|plan| plan.reported_by(scope)).cloned().collect();
         self.awaited.remove(scope);
         if !resync {
             self.synced.remove(scope);
         }
-        self.unconfirmed.insert(scope.clone(), told);
+        self.unconfirmed.insert(scope.clone(), reported);
     }
 
     /// A report of a watch was lost: until everything has been reported again, something may be missing.
@@ -426,7 +426,7 @@ impl Index {
                 wave_counts.fence(place.item, object, fence.clone());
             }
         }
-        self.seen(kind, object, now)
+        self.observed(kind, object, now)
     }
 
     /// A plan's write of an object was refused.
@@ -464,7 +464,7 @@ impl Index {
             None if plan.owned.contains_key(&refusal.object) => "rbac.apply",
             None => return None,
         };
-        Some(format!("The value {value} of the chart grants rights."))
+        Some(format!("Set the value {value} of the chart to grant it."))
     }
 
     /// Recomputes the verdicts that change with time alone.
@@ -549,7 +549,7 @@ impl Plan {
     }
 
     /// The objects that exist according to this watch.
-    fn told_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
+    fn reported_by<'a>(&'a self, scope: &'a ScopeId) -> impl Iterator<Item = &'a ObjectId> {
         let items = self.subscription.groups().zip(&self.counts_of_waves).flat_map(|(wave, wave_counts)| {
             let items = wave.items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope));
             items.filter_map(|(number, item)| Some((item, wave_counts.known(number)?)))

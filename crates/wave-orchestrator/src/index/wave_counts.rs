@@ -74,7 +74,7 @@ impl WaveCounts {
         self.known.len()
     }
 
-    pub(super) fn seen(
+    pub(super) fn observed(
         &mut self,
         number: usize,
         items: &[Item],
@@ -83,7 +83,7 @@ impl WaveCounts {
         operator: &str,
         now: Timestamp,
     ) -> Tallied {
-        self.change(number, items, |known, item| known.seen(item, id, object, operator, now))
+        self.change(number, items, |known, item| known.observed(item, id, object, operator, now))
     }
 
     pub(super) fn gone(&mut self, number: usize, items: &[Item], id: &ObjectId) -> Tallied {
@@ -93,7 +93,7 @@ impl WaveCounts {
     pub(super) fn synced(&mut self, items: &[Item], scope: &ScopeId) {
         for (number, _) in items.iter().enumerate().filter(|(_, item)| item.scope.as_ref() == Some(scope)) {
             self.change(number, items, |known, _| {
-                known.told();
+                known.synced();
                 true
             });
         }
@@ -142,7 +142,7 @@ impl WaveCounts {
                 continue;
             };
             if let Subject::One(id) = &item.subject {
-                self.seen(number, items, id, &object, operator, now);
+                self.observed(number, items, id, &object, operator, now);
             }
         }
     }
@@ -181,7 +181,7 @@ impl WaveCounts {
         // While an object is still to be applied, its state says nothing about the desired one.
         let early = item.twins.iter().any(|twin| self.due.contains(twin));
         set(&mut self.unready, number, early || !known.is_ready(item));
-        set(&mut self.failed, number, !early && known.standing.is_failed() && known.is_current(item));
+        set(&mut self.failed, number, !early && known.state.is_failed() && known.is_current(item));
         set(&mut self.completed, number, known.completed && known.is_current(item));
         set(&mut self.due, number, known.is_due(item));
         if let Some((at, _)) = &known.recheck {

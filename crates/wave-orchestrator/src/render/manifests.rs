@@ -1,10 +1,11 @@
 //! Parses YAML into objects, with messages for what is wrong with it.
 
 use kube::core::DynamicObject;
-use serde::Deserialize;
+use serde::de::DeserializeSeed;
 use serde_json::Value;
 
 use super::Stage;
+use super::bounded::Budget;
 
 /// An object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,12 +33,13 @@ pub struct Problem {
 pub fn parse(text: &str) -> Result<Vec<Manifest>, Problem> {
     let starts = document_lines(text);
     let mut manifests = Vec::new();
+    let budget = Budget::of(text.len());
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let start = starts.get(number).copied().unwrap_or(1);
-        let value = Value::deserialize(document).map_err(|error| Problem {
+        let value = budget.deserialize(document).map_err(|error| Problem {
             // If something is missing, the parser reports it at the end of the text.
             line: error.location().map_or(start, |place| place.line().min(text.lines().count().max(1))),
-            message: syntax(&error.to_string()),
+            message: if budget.is_exceeded() { too_much() } else { syntax(&error.to_string()) },
         })?;
         read(&value, start, &mut manifests)?;
     }
@@ -62,12 +64,12 @@ fn read(value: &Value, line: usize, manifests: &mut Vec<Manifest>) -> Result<(),
     let group = opcore::object::group_of(api_version);
     let stage = Stage::of(group, kind);
     let Ok(object) = serde_json::from_value::<DynamicObject>(value.clone()) else {
-        return fault(&format!("metadata of this {kind} is not that of a Kubernetes object"));
+        return fault(&format!("metadata of this {kind} is not valid object metadata"));
     };
     match object.metadata.name.as_deref() {
         Some(name) if !name.is_empty() => {}
         _ if object.metadata.generate_name.is_some() => {
-            return fault(&format!("this {kind} has generateName; give it a name, so that it can be found again"));
+            return fault(&format!("this {kind} has metadata.generateName; set metadata.name instead"));
         }
         _ => return fault(&format!("this {kind} has no metadata.name")),
     }
@@ -92,6 +94,10 @@ fn document_lines(text: &str) -> Vec<usize> {
     }
     starts.push(begin + 1);
     starts
+}
+
+fn too_much() -> String {
+    "its aliases (*name) stand for more than is read; write out what they stand for, in several objects".to_owned()
 }
 
 /// The parser's message without the position, which is reported separately.
@@ -119,13 +125,32 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_line_and_the_cure() {
+    fn aliases_stand_for_what_they_name_and_not_for_more_than_a_process_can_hold() {
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {one: &long text, two: *long, 3: *long}\nmore: [1, -2, 0.5, true, ~, .nan]";
+        let read = &parse(text).unwrap()[0].object.data;
+        assert_eq!(read["data"], serde_json::json!({ "one": "text", "two": "text", "3": "text" }));
+        assert_eq!(read["more"], serde_json::json!([1, -2, 0.5, true, null, null]));
+        let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        let long = "x".repeat(10_000);
+        let values = format!("{head}a: &a {long}\nb: [{}]", vec!["*a"; 100_000].join(","));
+        let keys = format!("{head}a: &a {long}\nb: [{}]", vec!["{*a : 1}"; 40_000].join(","));
+        for text in [values, keys] {
+            let problem = parse(&text).unwrap_err();
+            assert!(problem.message.starts_with("its aliases (*name) stand for more"), "{problem:?}");
+        }
+        // A text without aliases is never too long: the densest there is.
+        let dense = format!("{head}b: [{}]", vec!["~"; 300_000].join(","));
+        assert_eq!(parse(&dense).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_fault_is_reported_with_its_line_and_the_remedy() {
         for (text, line, words) in [
             ("a: [1", 1, "not YAML"),
             ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: Pod\n", 5, "apiVersion and kind"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", 1, "no metadata.name"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {generateName: x-}\n", 1, "generateName"),
-            ("apiVersion: v1\nkind: Pod\nmetadata: 7\n", 1, "not that of a Kubernetes object"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: 7\n", 1, "not valid object metadata"),
             ("just text", 1, "apiVersion and kind"),
         ] {
             let problem = parse(text).unwrap_err();

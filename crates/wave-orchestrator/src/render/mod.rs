@@ -1,5 +1,6 @@
 //! From a plan and its sources to what must be applied, watched and probed. Pure.
 
+mod bounded;
 mod manifests;
 mod order;
 mod parsed_plan;

@@ -35,6 +35,15 @@ pub struct ParsedPlan {
     pub revision: String,
 }
 
+impl ParsedPlan {
+    /// The kinds of the objects that it applies, as written.
+    pub fn applied_kinds(&self) -> impl Iterator<Item = (String, String)> {
+        let items = self.waves.iter().flat_map(|wave| &wave.items);
+        let applied = items.filter(|item| matches!(item.task, ParsedTask::Apply(_)));
+        applied.map(|item| (item.api_version.clone(), item.kind.clone()))
+    }
+}
+
 /// A parsed wave.
 #[derive(Debug, Default)]
 pub struct ParsedWave {
@@ -141,7 +150,7 @@ fn wave_of(wave: &Wave, sources: &Sources, revision: &str, instead: Option<&str>
         let text = kept_text(&parsed.items);
         if text.len() > KEPT_AT_MOST {
             let words =
-                "its manifests are too large to be kept for onFailure: Rollback; spread them over several waves";
+                "its manifests are too large to be stored for onFailure: Rollback; split them into several waves";
             parsed.problem = Some(words.to_owned());
         }
         parsed.to_keep = Some(text).filter(|text| !text.is_empty()).map(Arc::new);
@@ -190,7 +199,7 @@ fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<ParsedIte
                 checked: false,
             }),
             (None, Some(manifests)) => items.extend(applied(&wave.name, first + number, &place, manifests, sources)?),
-            _ => return Err(format!("{place} needs either ref or manifests")),
+            _ => return Err(format!("{place}: set exactly one of ref and manifests")),
         }
     }
     // A health check with CEL overrides the object's own readiness. An object to be asked to reconcile or to be applied
@@ -245,9 +254,7 @@ fn applied(
         }
     }
     if items.is_empty() {
-        return Err(format!(
-            "{place}: there is no object in it; nothing is pruned on the strength of an empty manifest"
-        ));
+        return Err(format!("{place}: there is no object in it; nothing is pruned because of an empty manifest"));
     }
     Ok(items)
 }
@@ -264,7 +271,7 @@ fn run_anew(item: &mut ParsedItem, revision: &str) -> Result<(), String> {
     if new.len() > LONGEST_JOB_NAME {
         let most = LONGEST_JOB_NAME - revision.len() - 1;
         return Err(format!(
-            "the name of Job {name} is too long: {most} characters are left beside the rollout's digest"
+            "the name of Job {name} is too long: it may have {most} characters, because the digest of the rollout is appended"
         ));
     }
     object.metadata.name = Some(new.clone());
@@ -277,14 +284,14 @@ fn texts(manifests: &Manifests, sources: &Sources) -> Result<Vec<(String, String
     match (&manifests.inline, &manifests.config_map_ref) {
         (Some(inline), None) => Ok(vec![("inline".to_owned(), inline.clone())]),
         (None, Some(reference)) => from_config_map(reference, sources),
-        _ => Err("manifests are either inline or from configMapRef".to_owned()),
+        _ => Err("set exactly one of inline and configMapRef".to_owned()),
     }
 }
 
 fn from_config_map(reference: &ConfigMapKey, sources: &Sources) -> Result<Vec<(String, String)>, String> {
     let ConfigMapKey { namespace, name, key } = reference;
     let found = sources.get(&(namespace.clone(), name.clone())).and_then(Option::as_deref);
-    let data = found.ok_or_else(|| format!("there is no ConfigMap {namespace}/{name}"))?;
+    let data = found.ok_or_else(|| format!("ConfigMap {namespace}/{name} does not exist"))?;
     match key {
         None => Ok(data
             .iter()
@@ -307,7 +314,7 @@ fn check_of(number: usize, members: usize, check: &HealthCheck) -> Result<Parsed
         (None, Some(selector)) => {
             ParsedSubject::Selected { namespace: target.namespace.clone(), selector: selector.clone() }
         }
-        _ => return Err(format!("healthChecks[{number}].target needs either name or selector")),
+        _ => return Err(format!("healthChecks[{number}].target: set exactly one of name and selector")),
     };
     let ready = compile("ready", &check.ready)?;
     let failed = check.failed.as_deref().map(|text| compile("failed", text)).transpose()?;
@@ -356,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_out_is_told_with_the_place_and_the_other_waves_stay() {
+    fn what_cannot_be_carried_out_is_reported_with_the_place_and_the_other_waves_stay() {
         let sources = Sources::from([
             (("core".to_owned(), "gone".to_owned()), None),
             (
@@ -370,7 +377,10 @@ mod tests {
                 "member base: inline, line 1: this is not YAML",
             ),
             ("members: [{manifests: {inline: \"# nothing\"}}]", "members[0]: there is no object in it"),
-            ("members: [{manifests: {configMapRef: {namespace: core, name: gone}}}]", "no ConfigMap core/gone"),
+            (
+                "members: [{manifests: {configMapRef: {namespace: core, name: gone}}}]",
+                "ConfigMap core/gone does not exist",
+            ),
             ("members: [{manifests: {configMapRef: {namespace: core, name: there, key: b}}}]", "has no key b"),
             (
                 "members: [{manifests: {configMapRef: {namespace: core, name: there}}}]",
@@ -427,7 +437,7 @@ mod tests {
             job.replace("migrate", &"m".repeat(60))
         );
         assert!(
-            problem(&long, &Sources::new()).contains("50 characters are left"),
+            problem(&long, &Sources::new()).contains("it may have 50 characters"),
             "{}",
             problem(&long, &Sources::new())
         );

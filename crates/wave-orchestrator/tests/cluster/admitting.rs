@@ -1,16 +1,17 @@
-//! What cannot be carried out: refused by the API server where it can tell, else by the operator, with the place and the remedy.
+//! Invalid plans: rejected by the API server if it can detect the error, otherwise by the operator, with the place and
+//! the remedy.
 
 use wave_orchestrator::api::v1alpha1::PlanPhase;
 
 use crate::stage::{Stage, map, words};
 
 #[tokio::test]
-async fn bad_specs_are_refused_at_admission_with_the_cure() {
+async fn bad_specs_are_refused_at_admission_with_the_remedy() {
     let stage = Stage::new("admit").await;
     let wave = |rest: &str| format!("waves: [{{name: a, members: [{}], {rest}}}]", map("a"));
     let member = |member: &str| format!("waves: [{{name: a, members: [{member}]}}]");
     let cases = [
-        (wave("dependsOn: [{wave: b}]"), "depends on one that is not in spec.waves"),
+        (wave("dependsOn: [{wave: b}]"), "depends on a wave that is not in spec.waves"),
         (wave("dependsOn: [{wave: a}]"), "depends on itself"),
         (format!("waves: [{{name: a, members: [{0}]}}, {{name: a, members: [{0}]}}]", map("a")), "Duplicate value"),
         ("waves: []".to_owned(), "should have at least 1 items"),
@@ -21,15 +22,21 @@ async fn bad_specs_are_refused_at_admission_with_the_cure() {
         (format!("profiles: {{test: {{resync: 9s999ms}}}}\n{}", wave("timeout: 5s")), "resync must be at least 10s"),
         (wave("onFailure: Explode"), "supported values"),
         ("waves: [{name: Core, probes: [{tcp: {host: h, port: 1}}]}]".to_owned(), "should match"),
-        (member("{}"), "a member has either ref or manifests"),
-        (member("{ref: {apiVersion: v1, kind: Pod, name: p}, manifests: {inline: x}}"), "either ref or manifests"),
-        (member("{manifests: {}}"), "either inline or from configMapRef"),
-        (member("{mode: Nudge, manifests: {inline: x}}"), "mode goes with ref"),
-        (member("{mode: Gate, ref: {apiVersion: v1, kind: Pod, name: p}}"), "are for Flux Kustomizations"),
+        (member("{}"), "set exactly one of ref and manifests"),
+        (
+            member("{ref: {apiVersion: v1, kind: Pod, name: p}, manifests: {inline: x}}"),
+            "exactly one of ref and manifests",
+        ),
+        (member("{manifests: {}}"), "exactly one of inline and configMapRef"),
+        (member("{mode: Nudge, manifests: {inline: x}}"), "mode can only be set together with ref"),
+        (member("{mode: Gate, ref: {apiVersion: v1, kind: Pod, name: p}}"), "are only for Flux Kustomizations"),
         (format!("profile: production\nwaves: [{{name: a, members: [{}]}}]", map("a")), "not in spec.profiles"),
-        (wave("probes: [{}]"), "either http or tcp"),
+        (wave("probes: [{}]"), "exactly one of http and tcp"),
         (wave("probes: [{http: {url: \"ftp://x\"}}]"), "should match"),
-        (wave("healthChecks: [{target: {apiVersion: v1, kind: Pod}, ready: \"true\"}]"), "either name or selector"),
+        (
+            wave("healthChecks: [{target: {apiVersion: v1, kind: Pod}, ready: \"true\"}]"),
+            "exactly one of name and selector",
+        ),
         (wave("depndsOn: []"), "unknown field"),
     ];
     for (spec, words) in cases {
@@ -39,7 +46,7 @@ async fn bad_specs_are_refused_at_admission_with_the_cure() {
 }
 
 #[tokio::test]
-async fn what_only_the_operator_can_tell_stalls_the_plan_with_the_place() {
+async fn what_only_the_operator_can_detect_stalls_the_plan_with_the_place() {
     let one = |wave: &str| format!("waves: [{{name: one, {wave}}}]");
     let cases = [
         (

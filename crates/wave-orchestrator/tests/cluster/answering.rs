@@ -1,4 +1,4 @@
-//! An API that does not answer concerns its own members, and nothing else.
+//! An API that does not respond affects only its own members.
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams};
@@ -12,7 +12,7 @@ use wave_orchestrator::api::v1alpha1::{WavePhase, WavePlan, WaveStatus};
 
 use crate::stage::{Stage, eventually, gone, map, start, wave, words};
 
-/// A wave that applies a ConfigMap, one behind it that does, too, and one with this member beside them.
+/// A wave that applies a ConfigMap, a wave behind it that also does, and a third wave with this member.
 fn beside(member: &str) -> String {
     format!(
         "waves: [{{name: base, members: [{}]}}, {{name: behind, dependsOn: [{{wave: base}}], members: [{}]}}, \
@@ -22,13 +22,13 @@ fn beside(member: &str) -> String {
     )
 }
 
-/// Why the member beside is not ready, once the time of its wave is up and the others are ready.
-async fn told(stage: &Stage) -> String {
-    let is_told = |plan: &WavePlan| {
+/// Why the member is not ready, once its wave has timed out and the others are ready.
+async fn reported(stage: &Stage) -> String {
+    let is_reported = |plan: &WavePlan| {
         let phase = |name: &str| wave(plan, name).map(|wave: &WaveStatus| wave.phase);
         phase("behind") == Some(WavePhase::Ready) && phase("beside") == Some(WavePhase::TimedOut)
     };
-    let plan = stage.until("one of which one wave is late, and the others are ready", is_told).await;
+    let plan = stage.until("one of which one wave is late, and the others are ready", is_reported).await;
     assert_eq!(words(&plan).0, "WaveTimedOut");
     wave(&plan, "beside").unwrap().not_ready[0].message.clone()
 }
@@ -56,23 +56,23 @@ async fn an_aggregated_api_that_does_not_answer_concerns_its_own_members_only() 
     let running = start(stage.config.clone());
 
     stage.plan(&beside("{ref: {apiVersion: nowhere.example.io/v1, kind: Thing, namespace: NS, name: t}}")).await;
-    let message = told(&stage).await;
-    assert!(message.contains("whether the cluster has such a kind cannot be told"), "{message}");
-    // What it has not applied it need not take down.
+    let message = reported(&stage).await;
+    assert!(message.contains("cannot determine whether the cluster serves this kind"), "{message}");
+    // The plan has not applied the member, so the teardown does not wait for it.
     stage.delete().await;
 
     let thing =
         "{manifests: {namespace: NS, inline: '{apiVersion: nowhere.example.io/v1, kind: Thing, metadata: {name: t}}'}}";
     let plan = stage.plan(&beside(thing)).await;
-    told(&stage).await;
+    reported(&stage).await;
     stage.plans().delete(&stage.name(), &kube::api::DeleteParams::default()).await.unwrap();
-    let is_told = |plan: &WavePlan| {
-        words(plan)
-            .1
-            .contains("beside: it is not known which objects of kind Thing are left: the API of Thing does not")
+    let is_reported = |plan: &WavePlan| {
+        words(plan).1.contains(
+            "beside: cannot determine which objects of kind Thing are left: the API of Thing does not respond",
+        )
     };
-    eventually(&stage.plans(), &stage.name(), "one that says what it waits for", is_told).await;
-    // The other waves are taken down meanwhile, in their order.
+    eventually(&stage.plans(), &stage.name(), "one that says what it waits for", is_reported).await;
+    // The other waves are torn down in the meantime, in their order.
     let is_done = |plan: &WavePlan| {
         let teardown = plan.status.as_ref().and_then(|status| status.teardown.as_ref());
         let is_done =
@@ -87,7 +87,7 @@ async fn an_aggregated_api_that_does_not_answer_concerns_its_own_members_only() 
 }
 
 #[tokio::test]
-async fn a_kind_that_cannot_be_listed_for_a_while_concerns_its_own_members_and_is_taken_up_when_it_can() {
+async fn a_kind_that_cannot_be_listed_for_a_while_concerns_its_own_members_and_is_picked_up_when_it_can() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "away").await;
     let definition = json!({
@@ -109,7 +109,7 @@ async fn a_kind_that_cannot_be_listed_for_a_while_concerns_its_own_members_and_i
     let widget = json!({ "apiVersion": "example.io/v1", "kind": "Widget", "metadata": { "name": "w" } });
     widgets.patch("w", &PatchParams::apply("tests"), &Patch::Apply(&widget)).await.unwrap();
     stage.plan(&beside("{ref: {apiVersion: example.io/v1, kind: Widget, namespace: NS, name: w}}")).await;
-    let message = told(&stage).await;
+    let message = reported(&stage).await;
     assert!(message.contains("widgets.example.io in away-"), "{message}");
     assert!(message.contains("cannot be listed and watched: made up"), "{message}");
     proxy.rule(|_| Fate::Pass);

@@ -1,4 +1,4 @@
-//! Waves that apply manifests: in order, kept as they are, brought up to date.
+//! Waves that apply manifests: in order, kept as specified, and updated.
 
 use std::time::{Duration, Instant};
 
@@ -33,14 +33,14 @@ async fn waves_apply_in_the_order_of_their_dependencies() {
         assert!(before.ready_at <= after.started_at, "{before:?} {after:?}");
     }
     assert!(opcore::conditions::is_true(&status.conditions, "StartedInOrder"));
-    // Versions count up: what was applied later has a later one.
+    // Versions increase: an object that was applied later has a higher one.
     let version =
         async |name: &str| stage.maps().get(name).await.unwrap().resource_version().unwrap().parse::<u64>().unwrap();
     assert!(version("a").await < version("b").await && version("b").await < version("c").await);
 }
 
 #[tokio::test]
-async fn a_kind_whose_definition_comes_in_an_earlier_wave_is_taken_up_as_it_appears() {
+async fn a_kind_whose_definition_comes_in_an_earlier_wave_is_picked_up_as_it_appears() {
     let stage = Stage::new("kinds").await;
     let group = format!("{}.example.io", stage.namespace);
     stage
@@ -75,7 +75,7 @@ async fn a_kind_whose_definition_comes_in_an_earlier_wave_is_taken_up_as_it_appe
     stage.until_wave("definitions", WavePhase::Ready).await;
     let running = stage.until_wave("things", WavePhase::Running).await;
     assert_eq!(running.total, 2);
-    // The controller of this kind is the test.
+    // The test acts as the controller of this kind.
     let say = async |phase: &str| {
         eventually(&things, "one", "applied", |_| true).await;
         let status = json!({ "status": { "phase": phase } });
@@ -83,23 +83,25 @@ async fn a_kind_whose_definition_comes_in_an_earlier_wave_is_taken_up_as_it_appe
     };
     say("Down").await;
     let failed = stage.until_wave("things", WavePhase::Failed).await;
-    assert_eq!(failed.not_ready[0].message, "It is so that status.phase == 'Down'.");
+    let message = &failed.not_ready[0].message;
+    assert!(message.ends_with("one failed: status.phase == 'Down' is true."), "{message}");
     say("Up").await;
     stage.ready().await;
 
-    // It has no observedGeneration: right after an update its old word is not believed.
+    // The kind has no observedGeneration: right after an update, its old status does not count.
     let uid = things.get("one").await.unwrap().uid();
     let spec = stage.plans().get(&stage.name()).await.unwrap();
     let text = serde_json::to_string(&spec.spec).unwrap().replace("size: 1", "size: 2");
     stage.plan(&text).await;
     let running = stage.until_wave("things", WavePhase::Running).await;
     assert!(running.started_at.is_some());
-    let told = stage
+    let reported = stage
         .until("one whose thing is not believed", |plan| {
-            wave(plan, "things").is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.reason == "StatusNotRenewed"))
+            wave(plan, "things")
+                .is_some_and(|wave| wave.not_ready.iter().any(|entry| entry.reason == "StatusNotRenewed"))
         })
         .await;
-    assert_eq!(told.status.unwrap().phase, Some(PlanPhase::Running));
+    assert_eq!(reported.status.unwrap().phase, Some(PlanPhase::Running));
     say("Busy").await;
     say("Up").await;
     stage.ready().await;
@@ -108,7 +110,7 @@ async fn a_kind_whose_definition_comes_in_an_earlier_wave_is_taken_up_as_it_appe
 }
 
 #[tokio::test]
-async fn what_is_changed_or_deleted_by_hand_is_put_right_at_once() {
+async fn what_is_changed_or_deleted_by_hand_is_corrected_at_once() {
     let stage = Stage::new("drift").await;
     stage.plan(&format!("waves: [{{name: one, members: [{}]}}]", map("kept"))).await;
     stage.ready().await;
@@ -126,7 +128,7 @@ async fn what_is_changed_or_deleted_by_hand_is_put_right_at_once() {
     let right = |map: &ConfigMap| map.data.as_ref().is_some_and(|data| data["a"] == "1");
     eventually(&stage.maps(), "kept", "put right", right).await;
     stage.maps().delete("kept", &DeleteParams::default()).await.unwrap();
-    eventually(&stage.maps(), "kept", "made anew", |map: &ConfigMap| map.uid() != before.uid()).await;
+    eventually(&stage.maps(), "kept", "recreated", |map: &ConfigMap| map.uid() != before.uid()).await;
     stage.ready().await;
 }
 
@@ -143,7 +145,7 @@ async fn a_change_in_a_source_starts_a_new_rollout() {
         .plan("waves: [{name: one, members: [{name: base, manifests: {configMapRef: {namespace: NS, name: source}}}]}]")
         .await;
     let missing = stage.until_wave("one", WavePhase::Failed).await;
-    assert!(missing.not_ready[0].message.contains("member base: there is no ConfigMap"), "{missing:?}");
+    assert!(missing.not_ready[0].message.contains("member base: ConfigMap"), "{missing:?}");
     stage.create_map(json!({ "metadata": { "name": "source" }, "data": { "a.yaml": manifest("1") } })).await;
     let first = stage.ready().await.status.unwrap().rollout.unwrap();
     let change = json!({ "data": { "a.yaml": manifest("2") } });
@@ -194,22 +196,22 @@ async fn what_belongs_to_another_tool_is_left_alone_and_the_other_waves_go_on() 
         ))
         .await;
     stage.until_wave("good", WavePhase::Ready).await;
-    let told = stage
+    let reported = stage
         .until("stalled", |plan| {
-            wave(plan, "bad").is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.reason == "OwnedByAnother"))
+            wave(plan, "bad").is_some_and(|wave| wave.not_ready.iter().any(|entry| entry.reason == "OwnedByAnother"))
         })
         .await;
-    let lack = &wave(&told, "bad").unwrap().not_ready[0];
-    assert!(lack.message.contains("it belongs to Helm"), "{lack:?}");
+    let entry = &wave(&reported, "bad").unwrap().not_ready[0];
+    assert!(entry.message.contains("it belongs to Helm"), "{entry:?}");
     assert_eq!(stage.maps().get("theirs").await.unwrap().resource_version(), before.resource_version());
-    // It is let go, and taken.
+    // The owner releases it, and the plan adopts it.
     stage.maps().delete("theirs", &DeleteParams::default()).await.unwrap();
     stage.annotate("opcore.dev/requestedAt", "1").await;
     stage.ready().await;
 }
 
 #[tokio::test]
-async fn what_stays_refused_is_tried_again_with_growing_pauses_and_told_once() {
+async fn what_stays_refused_is_retried_with_growing_pauses_and_reported_once() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "refused").await;
     let theirs = json!({ "metadata": { "name": "theirs", "labels": { "app.kubernetes.io/managed-by": "Helm" } } });
@@ -219,18 +221,18 @@ async fn what_stays_refused_is_tried_again_with_growing_pauses_and_told_once() {
     let tries = |text: &str| results::count(text, "opcore_reconciles_total", |line| line.contains("\"refused\""));
     running.until("it was refused twice", |text| tries(text) >= 2).await;
     stage.until("stalled", |plan| words(plan).0 == "OwnedByAnother").await;
-    // The pauses are of half a second, one, two and four at least.
+    // The delays are at least half a second, one, two and four seconds.
     let begun = Instant::now();
     let before = tries(&running.metrics.text());
     running.until("it was refused thrice more", |text| tries(text) >= before + 3).await;
     assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
-    let told = |text: &str| {
+    let reported = |text: &str| {
         results::count(text, "opcore_api_requests_total", |line| {
             line.contains("resource=\"waveplans.waves.opcore.dev/status\"")
         })
     };
-    // That it begins, that it is refused, and what is refused.
-    assert!(told(&running.metrics.text()) <= 4, "{}", running.metrics.text());
+    // The start, the refusal, and the refused object.
+    assert!(reported(&running.metrics.text()) <= 4, "{}", running.metrics.text());
     running.stop().await;
 }
 
@@ -263,7 +265,7 @@ async fn a_claim_that_waits_for_its_first_consumer_is_ready_where_a_check_says_s
 #[tokio::test]
 async fn what_the_api_server_writes_in_another_form_is_ready_and_applied_once() {
     let stage = Stage::new("forms").await;
-    // It fills in the protocol of a port and the version of a field, and writes a whole CPU as 1.
+    // The API server sets the protocol of a port and the version of a field, and writes a whole CPU as 1.
     stage
         .plan(
             "waves:
@@ -294,7 +296,7 @@ async fn what_the_api_server_writes_in_another_form_is_ready_and_applied_once() 
         .await;
     let plan = stage.ready().await;
     assert_eq!(wave(&plan, "one").unwrap().attempts, 0);
-    // A word of someone else is no reason to change anything.
+    // A status of another controller is no reason to change anything.
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = stage.of();
     let label = json!({ "metadata": { "labels": { "theirs": "yes" } } });
     deployments.patch("web", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
@@ -304,9 +306,9 @@ async fn what_the_api_server_writes_in_another_form_is_ready_and_applied_once() 
 }
 
 #[tokio::test]
-async fn what_a_watch_told_is_not_undone_by_the_answer_to_a_write_before_it() {
+async fn what_a_watch_reported_is_not_undone_by_the_answer_to_a_write_before_it() {
     let stage = Stage::new("answers").await;
-    // A definition is established while the other writes of its stage are still under way.
+    // A CustomResourceDefinition is established while the other writes of its stage are in progress.
     let namespace =
         |n| format!("        ---\n        {{apiVersion: v1, kind: Namespace, metadata: {{name: NS-{n}}}}}\n");
     let namespaces = (0..12).map(namespace).collect::<Vec<_>>().concat();
@@ -349,7 +351,7 @@ async fn hooks_are_done_before_the_members_and_after_them() {
             hook("after", 0)
         )
     };
-    // Without a node it is never ready: nothing else begins.
+    // Without a node it is never ready, so nothing else starts.
     stage.plan(&plan(1)).await;
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = stage.of();
     eventually(&deployments, "before", "applied", |_| true).await;

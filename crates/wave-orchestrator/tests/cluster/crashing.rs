@@ -1,4 +1,4 @@
-//! Restarts and crashes: nothing is done twice, nothing is left undone.
+//! Restarts and crashes: nothing is done twice, and nothing is left undone.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -24,7 +24,7 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "restart").await;
     let running = start(stage.config.clone());
-    // The API server fills in and rewrites much of this.
+    // The API server sets and rewrites many of these fields.
     let rewritten = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: List, items: [\
         {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {selector: {app: web}, ports: [{port: 80}]}}, \
         {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 0, selector: {matchLabels: {app: web}}, \
@@ -41,7 +41,7 @@ async fn a_restart_on_a_converged_cluster_writes_nothing() {
     let before = stage.ready().await;
     running.stop().await;
     let running = start(stage.config.clone());
-    // It has compared everything anew at least twice.
+    // The operator has compared everything again at least twice.
     let compared = async {
         let lists = |text: &str| {
             let line = text
@@ -72,7 +72,7 @@ async fn a_job_that_clears_itself_away_runs_once_in_a_rollout_whoever_restarts()
             line.contains("resource=\"jobs.batch\"") && line.contains("verb=\"patch\"")
         })
     };
-    // It has nothing to do, is complete at once, and goes a second later.
+    // The Job has nothing to do, completes at once, and is deleted a second later.
     let plan = |member: &str| {
         let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: migrate}, spec: {completions: 0, ttlSecondsAfterFinished: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}}";
         let hooks = format!("{{before: {{namespace: NS, inline: '{job}'}}}}");
@@ -89,11 +89,11 @@ async fn a_job_that_clears_itself_away_runs_once_in_a_rollout_whoever_restarts()
         }
     };
     no_job().await;
-    // Whoever puts this right has seen that the Job is not there.
+    // An operator that corrects this has noticed that the Job is gone.
     let put_right = async || {
         let before = stage.maps().get("a").await.unwrap().uid();
         stage.maps().delete("a", &DeleteParams::default()).await.unwrap();
-        eventually(&stage.maps(), "a", "made anew", |map| map.uid() != before).await;
+        eventually(&stage.maps(), "a", "recreated", |map| map.uid() != before).await;
         stage.ready().await;
     };
     put_right().await;
@@ -102,7 +102,7 @@ async fn a_job_that_clears_itself_away_runs_once_in_a_rollout_whoever_restarts()
     let running = start(stage.config.clone());
     put_right().await;
     assert_eq!(made(&running), 0);
-    // In the next rollout it is another.
+    // In the next rollout it is another Job.
     stage.plan(&plan("b")).await;
     let next = stage.ready().await.status.unwrap().waves[0].completed.clone();
     assert!(next.len() == 1 && next != done, "{next:?}");
@@ -110,9 +110,9 @@ async fn a_job_that_clears_itself_away_runs_once_in_a_rollout_whoever_restarts()
     running.stop().await;
 }
 
-/// Two waves with all that a plan writes: in the first a Job as a hook, ConfigMaps, a Deployment, and a member that is
-/// nudged; in the last a member that is gated until it starts. The next round brings one ConfigMap, changes the Deployment,
-/// and prunes the other ConfigMap and the Job of the round before.
+/// Two waves with everything that a plan can write: in the first a Job as a hook, ConfigMaps, a Deployment, and a
+/// member that is nudged; in the last a member that is gated until it starts. The next round adds one ConfigMap,
+/// changes the Deployment, and prunes the other ConfigMap and the Job of the previous round.
 fn plan(round: u8) -> String {
     let of_flux = |name: &str, mode: &str| {
         format!(
@@ -140,7 +140,7 @@ fn plan(round: u8) -> String {
     )
 }
 
-/// What is in the namespace of a test: each object in words with what people write in it, and its UID. The names of the
+/// The objects in the namespace of a test: each as text with the fields that users set, and its UID. The names of the
 /// namespace and of the rollout are left out.
 async fn state(stage: &Stage) -> BTreeMap<String, String> {
     let ours = ListParams::default().labels(&format!("opcore.dev/operator={NAME}"));
@@ -180,7 +180,7 @@ fn words(state: &BTreeMap<String, String>) -> Vec<&String> {
     state.keys().collect()
 }
 
-/// Waits until the namespace of a test holds exactly this.
+/// Waits until the namespace of a test contains exactly this.
 async fn until_it_is(stage: &Stage, expected: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let settled = async {
         loop {
@@ -195,34 +195,35 @@ async fn until_it_is(stage: &Stage, expected: &BTreeMap<String, String>) -> BTre
     if let Ok(now) = settled { now } else { panic!("{:#?} is not {:#?}", state(stage).await, expected) }
 }
 
-/// Of what was there before and is there now, nothing was made anew.
+/// Whether no object that existed before, and exists now, was recreated.
 fn is_the_same(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> bool {
     now.iter().all(|(words, uid)| before.get(words).is_none_or(|before| before == uid))
 }
 
-/// Plays Flux: reconciles what is not suspended, and when it is asked to.
+/// A simulated Flux: it reconciles what is not suspended, and on request.
 struct Flux(JoinHandle<()>);
 
 impl Flux {
     fn start(all: Api<DynamicObject>, client: Client) -> Self {
         Self(tokio::spawn(async move {
-            let mut seen = pin!(watcher(all, watcher::Config::default()).default_backoff().applied_objects());
-            while let Some(seen) = seen.next().await {
-                let Ok(seen) = seen else { continue };
-                let (status, asked) = (&seen.data["status"], seen.annotations().get("reconcile.fluxcd.io/requestedAt"));
+            let mut observed = pin!(watcher(all, watcher::Config::default()).default_backoff().applied_objects());
+            while let Some(observed) = observed.next().await {
+                let Ok(observed) = observed else { continue };
+                let (status, asked) =
+                    (&observed.data["status"], observed.annotations().get("reconcile.fluxcd.io/requestedAt"));
                 let ready = json!({ "type": "Ready", "status": "True", "reason": "ReconciliationSucceeded" });
                 let wanted = json!({
-                    "observedGeneration": seen.metadata.generation, "lastHandledReconcileAt": asked, "conditions": [ready],
+                    "observedGeneration": observed.metadata.generation, "lastHandledReconcileAt": asked, "conditions": [ready],
                 });
-                if is_held(&seen) || *status == wanted {
+                if is_held(&observed) || *status == wanted {
                     continue;
                 }
                 let gvk = GroupVersionKind::gvk("kustomize.toolkit.fluxcd.io", "v1", "Kustomization");
-                let (namespace, resource) = (seen.namespace().unwrap(), ApiResource::from_gvk(&gvk));
+                let (namespace, resource) = (observed.namespace().unwrap(), ApiResource::from_gvk(&gvk));
                 let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
-                // It may be gone by now.
+                // It may already be gone.
                 let patch = Patch::Merge(json!({ "status": wanted }));
-                let _ = api.patch_status(&seen.name_any(), &PatchParams::default(), &patch).await;
+                let _ = api.patch_status(&observed.name_any(), &PatchParams::default(), &patch).await;
             }
         }))
     }
@@ -234,7 +235,7 @@ impl Drop for Flux {
     }
 }
 
-/// A namespace with what others make in it.
+/// A namespace with the objects that others create in it.
 async fn prepared(sandbox: &Sandbox) -> Stage {
     let stage = Stage::on(sandbox, "crash").await;
     let kustomizations = stage.kustomizations().await;
@@ -244,7 +245,7 @@ async fn prepared(sandbox: &Sandbox) -> Stage {
     stage
 }
 
-/// What the two rounds, and the end of the plan, lead to without a crash.
+/// The results of the two rounds, and of the deletion of the plan, without a crash.
 async fn expected(sandbox: &Sandbox) -> [BTreeMap<String, String>; 3] {
     let stage = prepared(sandbox).await;
     let running = start(stage.config.clone());
@@ -266,7 +267,7 @@ async fn expected(sandbox: &Sandbox) -> [BTreeMap<String, String>; 3] {
     expected.try_into().unwrap()
 }
 
-/// Crashes at each write of two rollouts and of the teardown. Answers how many writes were cut.
+/// Crashes at each write of two rollouts and of the teardown. Returns how many writes were cut off.
 async fn crash_at_each_write(cut: Fate) -> usize {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let (client, stage) = (sandbox.client().await.unwrap(), prepared(&sandbox).await);

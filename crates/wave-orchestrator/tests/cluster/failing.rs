@@ -1,4 +1,4 @@
-//! Waves that fail, are late, and are tried again.
+//! Waves that fail, time out, and are retried.
 
 use std::pin::pin;
 
@@ -15,7 +15,7 @@ use wave_orchestrator::api::v1alpha1::{RETRY_ANNOTATION, SKIP_ANNOTATION, WavePh
 
 use crate::stage::{Stage, eventually, is_ready, map, start, words};
 
-/// A Deployment that someone else made. Without a node it is ready only with no replicas.
+/// A Deployment of someone else. Without a node it is ready only with zero replicas.
 async fn deployment(stage: &Stage, name: &str) -> Api<Deployment> {
     let api: Api<Deployment> = stage.of();
     let deployment = json!({
@@ -46,8 +46,8 @@ async fn a_late_wave_blocks_its_descendants_only_and_late_readiness_resumes() {
     let stalled = stage.until("stalled", |plan| words(plan).0 == "WaveTimedOut").await;
     assert!(words(&stalled).1.contains("Wave slow was not ready by"), "{:?}", words(&stalled));
     assert_eq!(stage.applied().await, ["beside"]);
-    let told = stage.event("WaveTimedOut", "slow").await;
-    assert_eq!(told.len(), 1, "one thing is told once: {told:#?}");
+    let reported = stage.event("WaveTimedOut", "slow").await;
+    assert_eq!(reported.len(), 1, "each Event is emitted once: {reported:#?}");
     let none = json!({ "spec": { "replicas": 0 } });
     api.patch("slow", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
     stage.ready().await;
@@ -55,9 +55,65 @@ async fn a_late_wave_blocks_its_descendants_only_and_late_readiness_resumes() {
 }
 
 #[tokio::test]
-async fn a_failed_job_fails_its_wave_at_once_and_a_retry_makes_it_anew() {
+async fn a_manifest_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_other() {
+    let stage = Stage::new("misnamed").await;
+    stage
+        .plan(&format!(
+            "waves: [{{name: beside, members: [{}]}}, {{name: behind, dependsOn: [{{wave: beside}}], members: [{}]}}, \
+             {{name: misnamed, members: [{}, {}]}}]",
+            map("a"),
+            map("b"),
+            map("\"ü ü\""),
+            map("c")
+        ))
+        .await;
+    stage.until_wave("behind", WavePhase::Ready).await;
+    let stalled = stage.until("stalled", |plan| words(plan).0 == "Invalid").await;
+    assert!(words(&stalled).1.contains("metadata.name: \"ü ü\" cannot be"), "{:?}", words(&stalled));
+    assert_eq!(stage.applied().await, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_source_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_other() {
+    let stage = Stage::new("source").await;
+    let source = |name: &str| format!("{{manifests: {{configMapRef: {{namespace: NS, name: \"{name}\"}}}}}}");
+    stage
+        .plan(&format!(
+            "waves: [{{name: beside, members: [{}]}}, {{name: odd, members: [{}]}}, {{name: sly, members: [{}]}}]",
+            map("a"),
+            source("ü ü"),
+            source("../configmaps/a")
+        ))
+        .await;
+    stage.until_wave("beside", WavePhase::Ready).await;
+    for (wave, name) in [("odd", "ü ü"), ("sly", "../configmaps/a")] {
+        let failed = stage.until_wave(wave, WavePhase::Failed).await;
+        let missing = format!("ConfigMap {}/{name} does not exist", stage.namespace);
+        assert!(failed.not_ready[0].message.contains(&missing), "{:?}", failed.not_ready);
+    }
+}
+
+#[tokio::test]
+async fn timeouts_that_add_up_to_centuries_hold_up_nothing() {
+    let stage = Stage::new("centuries").await;
+    stage
+        .plan(&format!(
+            "profile: patient
+profiles: {{patient: {{timeoutScale: 1000}}}}
+waves: [{{name: first, timeout: 999999h, members: [{}]}}, \
+        {{name: second, timeout: 999999h999999m, dependsOn: [{{wave: first}}], members: [{}]}}]",
+            map("a"),
+            map("b")
+        ))
+        .await;
+    stage.ready().await;
+    assert_eq!(stage.applied().await, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_failed_job_fails_its_wave_at_once_and_a_retry_recreates_it() {
     let stage = Stage::new("job").await;
-    // Without a node no pod of it ever runs, and its time is up after a second.
+    // Without a node no pod of it ever runs, and its deadline is one second.
     let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: migrate}, spec: {activeDeadlineSeconds: 1, template: {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}}";
     stage
         .plan(&format!(
@@ -72,10 +128,10 @@ async fn a_failed_job_fails_its_wave_at_once_and_a_retry_makes_it_anew() {
     let jobs: Api<Job> = stage.of();
     let first = jobs.get("migrate").await.unwrap();
     stage.annotate(RETRY_ANNOTATION, "migrate@1").await;
-    eventually(&jobs, "migrate", "made anew", |job: &Job| job.uid() != first.uid()).await;
+    eventually(&jobs, "migrate", "recreated", |job: &Job| job.uid() != first.uid()).await;
     let again = stage.until_wave("migrate", WavePhase::Failed).await;
     assert_eq!(again.attempts, 1);
-    // Someone decides that it does not matter.
+    // A user decides to skip it.
     stage.annotate(SKIP_ANNOTATION, "migrate").await;
     stage.ready().await;
 }
@@ -92,7 +148,7 @@ async fn an_endpoint_must_answer_before_its_wave_is_ready() {
     let lacking = stage
         .until("one whose probe fails", |plan| {
             crate::stage::wave(plan, "one")
-                .is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.message.contains("cannot be reached")))
+                .is_some_and(|wave| wave.not_ready.iter().any(|entry| entry.message.contains("cannot connect")))
         })
         .await;
     let one = crate::stage::wave(&lacking, "one").unwrap();
@@ -112,7 +168,7 @@ async fn an_endpoint_must_answer_before_its_wave_is_ready() {
 }
 
 #[tokio::test]
-async fn a_wave_that_fails_is_taken_back_to_what_it_was_when_it_was_last_ready() {
+async fn a_wave_that_fails_is_reverted_to_what_it_was_when_it_was_last_ready() {
     let stage = Stage::new("rollback").await;
     let plan = |version: &str| {
         format!(
@@ -125,23 +181,23 @@ async fn a_wave_that_fails_is_taken_back_to_what_it_was_when_it_was_last_ready()
     stage.plan(&plan("1")).await;
     stage.ready().await;
     let version = async || stage.maps().get("app").await.unwrap().data.unwrap()["version"].clone();
-    // It is kept before anything can go wrong.
+    // The manifests are stored before anything can fail.
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::default_namespaced(stage.client.clone());
     let uid = stage.plans().get(&stage.name()).await.unwrap().uid().unwrap();
     let kept = format!("app.{uid}");
     eventually(&secrets, &kept, "kept", |_| true).await;
     stage.plan(&plan("bad")).await;
     let back = stage
-        .until("one that was taken back", |plan| {
+        .until("one whose failed wave was rolled back", |plan| {
             let app = crate::stage::wave(plan, "app");
             app.is_some_and(|app| app.phase == WavePhase::Failed && app.rolled_back)
         })
         .await;
-    let told = &crate::stage::wave(&back, "app").unwrap().not_ready[0];
-    assert_eq!(told.reason, "RolledBack");
+    let reported = &crate::stage::wave(&back, "app").unwrap().not_ready[0];
+    assert_eq!(reported.reason, "RolledBack");
     assert_eq!(version().await, "1");
     stage.until_wave("behind", WavePhase::Blocked).await;
-    // A correction goes on as if nothing had happened, and becomes what is gone back to.
+    // A correction continues normally, and becomes the version to roll back to.
     stage.plan(&plan("2")).await;
     stage.ready().await;
     assert_eq!(version().await, "2");
@@ -149,15 +205,15 @@ async fn a_wave_that_fails_is_taken_back_to_what_it_was_when_it_was_last_ready()
         let text = secret.data.as_ref().and_then(|data| String::from_utf8(data["manifests"].0.clone()).ok());
         text.is_some_and(|text| text.contains("\"version\":\"2\""))
     };
-    eventually(&secrets, &kept, "kept anew", kept_two).await;
+    eventually(&secrets, &kept, "kept again", kept_two).await;
 }
 
 #[tokio::test]
-async fn a_write_that_is_forbidden_for_a_moment_is_not_told_as_if_someone_had_to_act() {
+async fn a_write_that_is_forbidden_for_a_moment_is_not_reported_as_if_someone_had_to_act() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "moment").await;
     let proxy = Proxy::start(stage.client.clone()).await.unwrap();
-    // An API server that starts, or has not heard of a new grant yet.
+    // An API server that has just started, or that does not know a new role yet.
     let refusals = |mut left: usize| {
         move |passed: &Passed| {
             if passed.writes() && passed.path.contains("/configmaps/") && left > 0 {
@@ -169,29 +225,29 @@ async fn a_write_that_is_forbidden_for_a_moment_is_not_told_as_if_someone_had_to
     };
     proxy.rule(refusals(2));
     let running = start(proxy.config());
-    // Whatever is published until it is ready.
-    let told = {
+    // Everything that is published until the plan is ready.
+    let reported = {
         let plans = stage.plans();
         tokio::spawn(async move {
-            let mut told = Vec::new();
-            let mut seen = pin!(watcher(plans, watcher::Config::default()).default_backoff().applied_objects());
-            while let Some(seen) = seen.next().await {
-                let Ok(plan) = seen else { continue };
+            let mut reported = Vec::new();
+            let mut observed = pin!(watcher(plans, watcher::Config::default()).default_backoff().applied_objects());
+            while let Some(observed) = observed.next().await {
+                let Ok(plan) = observed else { continue };
                 if is_ready(&plan) {
                     break;
                 }
                 if plan.status.as_ref().is_some_and(|status| !status.conditions.is_empty()) {
-                    told.push(words(&plan).0);
+                    reported.push(words(&plan).0);
                 }
             }
-            told
+            reported
         })
     };
     stage.plan(&format!("waves: [{{name: one, members: [{}]}}]", map("a"))).await;
     stage.ready().await;
-    let told = told.await.unwrap();
-    assert!(!told.contains(&"Forbidden".to_owned()), "{told:?}");
-    // What stays forbidden is told.
+    let reported = reported.await.unwrap();
+    assert!(!reported.contains(&"Forbidden".to_owned()), "{reported:?}");
+    // A right that remains missing is reported.
     proxy.rule(refusals(usize::MAX));
     stage.plan(&format!("waves: [{{name: one, members: [{}]}}]", map("b"))).await;
     stage.until("one that says that it is forbidden", |plan| words(plan).0 == "Forbidden").await;

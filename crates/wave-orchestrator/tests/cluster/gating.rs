@@ -1,8 +1,8 @@
-//! What a plan holds suspended is given back, whatever becomes of its spec.
+//! What a plan holds suspended is given back, even if its spec changes.
 
 use crate::stage::{Stage, eventually, is_held, reconciled};
 
-/// A wave with these members, after one that waits for what nobody makes.
+/// A wave with these members, after a wave that waits for an object that nobody creates.
 fn waves(members: &str) -> String {
     let never = "{ref: {apiVersion: v1, kind: ConfigMap, namespace: NS, name: never}}";
     format!(

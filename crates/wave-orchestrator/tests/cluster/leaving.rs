@@ -1,4 +1,4 @@
-//! What goes and what stays: pruning, and the end of a plan.
+//! What is deleted and what remains: pruning, and the deletion of a plan.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -23,7 +23,7 @@ async fn what_a_plan_no_longer_has_goes_once_every_wave_has_passed_and_not_befor
     stage.plan(&one_wave(&[map("stays"), map("goes")])).await;
     stage.ready().await;
     let uid = stage.maps().get("goes").await.unwrap().uid().unwrap();
-    // A wave that cannot be carried out: nothing is pruned on the strength of it.
+    // An invalid wave: nothing is pruned because of it.
     let broken = "{manifests: {inline: 'a: [1'}}".to_owned();
     stage.plan(&one_wave(&[map("stays"), broken])).await;
     stage.until_wave("one", WavePhase::Failed).await;
@@ -60,7 +60,7 @@ async fn claims_stay_until_someone_confirms_and_a_copy_of_ours_is_never_touched(
     stage.plan(&one_wave(&[map("stays"), CLAIM.to_owned()])).await;
     let claims: Api<PersistentVolumeClaim> = stage.of();
     let claim = eventually(&claims, "data", "applied", |_| true).await;
-    // A person copies one of ours, labels and all.
+    // A user copies an object of the plan with all its labels.
     let ours = eventually(&stage.maps(), "stays", "applied", |_| true).await;
     let copy = json!({ "metadata": { "name": "copy", "labels": ours.labels(), "annotations": ours.annotations() } });
     stage.create_map(copy).await;
@@ -88,7 +88,7 @@ async fn a_plan_is_taken_down_in_reverse_order() {
         ))
         .await;
     let plan = stage.ready().await;
-    // Something of someone else's holds the last one.
+    // A finalizer of someone else holds the last object.
     let hold = |finalizers: serde_json::Value| json!({ "metadata": { "finalizers": finalizers } });
     stage.maps().patch("b", &PatchParams::default(), &Patch::Merge(&hold(json!(["example.io/held"])))).await.unwrap();
     stage.plans().delete(&stage.name(), &DeleteParams::default()).await.unwrap();
@@ -100,14 +100,14 @@ async fn a_plan_is_taken_down_in_reverse_order() {
         })
         .await;
     let message = waiting.status.unwrap().teardown.unwrap().step("last").unwrap().message.clone().unwrap();
-    assert!(message.contains("b is still there"), "{message}");
+    assert!(message.contains("b still exists"), "{message}");
     assert!(stage.maps().get("a").await.unwrap().metadata.deletion_timestamp.is_none(), "its turn has not come");
     stage.maps().patch("b", &PatchParams::default(), &Patch::Merge(&hold(json!(null)))).await.unwrap();
     gone(&stage.plans(), &stage.name(), &plan.uid().unwrap()).await;
     assert_eq!(stage.applied().await, [""; 0]);
 }
 
-/// The definition of a kind, served in these versions.
+/// The CustomResourceDefinition of a kind that is served in these versions.
 fn definition(group: &str, versions: &[&str]) -> CustomResourceDefinition {
     let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
     let version = |name: &&str| {
@@ -138,12 +138,12 @@ async fn what_was_applied_in_a_version_that_is_served_no_more_goes_with_its_plan
     };
     stage.plan(&one_wave(&[thing("v1beta1", "moved"), thing("v1beta1", "stayed")])).await;
     stage.ready().await;
-    // One of them goes on to the new version, and the old one is no longer served.
+    // One of the objects moves to the new version, and the old version is no longer served.
     stage.plan(&one_wave(&[thing("v1", "moved"), thing("v1beta1", "stayed")])).await;
     stage.ready().await;
     install(&stage.client, &definition(&group, &["v1"])).await;
     let lost = |plan: &WavePlan| {
-        wave(plan, "one").is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.reason == "KindNotServed"))
+        wave(plan, "one").is_some_and(|wave| wave.not_ready.iter().any(|entry| entry.reason == "KindNotServed"))
     };
     stage.until("one that misses the old version", lost).await;
     stage.delete().await;
@@ -173,7 +173,7 @@ async fn a_plan_from_before_there_was_a_minimum_of_resync_lists_no_more_than_ano
     assert!(resync.x_kubernetes_validations.take().is_some());
     install(&stage.client, &before).await;
     let spec = format!("resync: 0s\n{}", one_wave(&[map("a")]));
-    // The API server takes a moment to follow its own definitions.
+    // The API server takes a moment to apply its own CustomResourceDefinitions.
     let made = async { while stage.try_plan(&spec).await.is_err() {} };
     tokio::time::timeout(crate::stage::PATIENCE, made).await.expect("the old schema takes it");
     install(&stage.client, &WavePlan::crd()).await;
@@ -187,5 +187,36 @@ async fn a_plan_from_before_there_was_a_minimum_of_resync_lists_no_more_than_ano
         line.contains("resource=\"configmaps\"") && line.contains("\"list\"")
     });
     assert!(lists <= 4, "{lists} lists");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_plan_applied_goes_with_it_even_when_someone_wiped_its_status() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let stage = Stage::on(&sandbox, "wiped").await;
+    let source = json!({
+        "metadata": { "name": "source" },
+        "data": { "b": "{apiVersion: v1, kind: ServiceAccount, metadata: {name: b}}" },
+    });
+    stage.create_map(source).await;
+    let running = start(stage.config.clone());
+    stage
+        .plan(&format!(
+            "waves: [{{name: one, members: [{}]}}, \
+             {{name: two, dependsOn: [{{wave: one}}], members: [{{manifests: {{namespace: NS, configMapRef: {{namespace: NS, name: source}}}}}}]}}]",
+            map("a")
+        ))
+        .await;
+    let plan = stage.ready().await;
+    running.stop().await;
+    let wiped = json!([{ "op": "replace", "path": "/status", "value": {} }]);
+    let wiped = Patch::<()>::Json(serde_json::from_value(wiped).unwrap());
+    stage.plans().patch_status(&stage.name(), &PatchParams::default(), &wiped).await.unwrap();
+    stage.plans().delete(&stage.name(), &DeleteParams::default()).await.unwrap();
+    let running = start(stage.config.clone());
+    gone(&stage.plans(), &stage.name(), &plan.uid().unwrap()).await;
+    assert_eq!(stage.applied().await, [""; 0]);
+    let accounts = stage.of::<k8s_openapi::api::core::v1::ServiceAccount>();
+    assert!(accounts.get_opt("b").await.unwrap().is_none(), "nor what was in a ConfigMap");
     running.stop().await;
 }

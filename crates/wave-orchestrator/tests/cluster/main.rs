@@ -1,4 +1,4 @@
-//! Plans on a real API server, with the controllers of Kubernetes at work.
+//! Plans on a real API server, with the controllers of Kubernetes.
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 

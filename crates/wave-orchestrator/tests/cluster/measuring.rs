@@ -1,4 +1,4 @@
-//! What the chart's dashboards and alerts ask, a real Prometheus can answer.
+//! A real Prometheus can evaluate the queries of the chart's dashboards and alerts.
 
 use opcore_testing::monitored::Monitored;
 use sandbox::{Options, Sandbox};
@@ -7,7 +7,7 @@ use crate::stage::{NAME, Stage, map};
 
 #[tokio::test]
 async fn every_panel_and_every_alert_asks_for_something_that_there_is() {
-    // Plans have no namespace: beside other tests it would work on theirs.
+    // Plans are cluster-scoped: next to other tests the operator would reconcile theirs.
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "monitored").await;
     let monitored = Monitored::start(env!("CARGO_BIN_EXE_wave-orchestrator"), sandbox.kubeconfig(), &[]);
@@ -17,13 +17,13 @@ async fn every_panel_and_every_alert_asks_for_something_that_there_is() {
     let silent = monitored.ask_all(NAME).await;
     let (alerts, panels): (Vec<String>, Vec<String>) =
         silent.into_iter().partition(|place| place.starts_with("alerts: "));
-    // What nothing is wrong with, and what takes no time any more.
+    // Queries about failures that do not exist, and about waves that are already complete.
     let expected = [
         "control-plane: Failed reconciles by class",
         "objects: Not ready now",
         "objects: Other conditions that are not true",
         "objects: Stalled now",
-        "objects: Time that plans will still take",
+        "objects: Estimated remaining time",
     ];
     assert_eq!(panels, expected);
     assert!(!alerts.is_empty(), "nothing is so bad yet");

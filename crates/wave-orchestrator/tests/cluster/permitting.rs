@@ -1,4 +1,4 @@
-//! What the chart grants is what a plan needs; what it does not grant is named.
+//! The chart grants what a plan needs; a missing right is named.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -15,7 +15,7 @@ use crate::stage::{NAME, PATIENCE, Stage, eventually, gone, start, wave, words};
 async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
     let sandbox = Sandbox::start(Options::default()).await.unwrap();
     let stage = Stage::on(&sandbox, "rights").await;
-    // Where the operator is installed it may keep what it needs: plans do their work elsewhere.
+    // The operator may keep its own data in the namespace where it is installed; plans use other namespaces.
     let home = sandbox.namespace("home").await.unwrap();
     let granted = grant(&stage.client, NAME, &home, &[]).await;
     let is_own = |object: &&DynamicObject| {
@@ -27,7 +27,7 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
     let as_operator = Client::try_from(config.clone()).unwrap();
     let running = start(config);
 
-    // It applies, observes, prunes, and takes down.
+    // It applies, observes, prunes, and deletes.
     let service = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}'}}";
     let observed = "{ref: {apiVersion: v1, kind: Namespace, name: NS}}";
     stage.plan(&format!("waves: [{{name: one, members: [{}, {service}, {observed}]}}]", crate::stage::map("a"))).await;
@@ -49,15 +49,21 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
         .plan("waves: [{name: one, members: [{ref: {apiVersion: v1, kind: Secret, namespace: NS, name: key}}]}]")
         .await;
     stage.until("one that lacks a right", lacks("list and watch secrets in rights-")).await;
-    let told = stage.until("one that names the value", lacks("(value rbac.read of the chart) is missing")).await;
-    assert_eq!(words(&told).0, "Forbidden");
-    // To take down what it never made it needs no right.
+    let reported =
+        stage.until("one that names the value", lacks("the value rbac.read of the chart grants this right")).await;
+    assert_eq!(words(&reported).0, "Forbidden");
+    // To delete a plan that applied nothing, it needs no right.
     stage.delete().await;
     let secret = "{manifests: {namespace: NS, inline: '{apiVersion: v1, kind: Secret, metadata: {name: key}}'}}";
     stage.plan(&format!("waves: [{{name: one, members: [{secret}]}}]")).await;
-    stage.until("one that names the value", lacks("list and watch secrets (value rbac.apply of the chart)")).await;
+    stage
+        .until(
+            "one that names the value",
+            lacks("list and watch secrets; the value rbac.apply of the chart grants this right"),
+        )
+        .await;
 
-    // Half of what it needs is granted, which it finds out by itself: what is refused names the rest.
+    // Half of the required rights are granted, which the operator detects by itself: a refusal names the rest.
     let roles: Api<ClusterRole> = Api::all(stage.client.clone());
     let grant = async |verbs: &[&str]| {
         let more = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": verbs });
@@ -66,17 +72,18 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
         roles.patch(&role, &PatchParams::default(), &patch).await.unwrap();
     };
     grant(&["list", "watch"]).await;
-    let told = stage
+    let reported = stage
         .until("one whose write is refused", |plan| {
-            wave(plan, "one").is_some_and(|wave| wave.not_ready.iter().any(|lack| lack.message.contains("rbac.apply")))
+            wave(plan, "one")
+                .is_some_and(|wave| wave.not_ready.iter().any(|entry| entry.message.contains("rbac.apply")))
         })
         .await;
-    let lack = &wave(&told, "one").unwrap().not_ready[0];
-    assert!(lack.message.contains("cannot get resource \"secrets\""), "{lack:?}");
-    assert_eq!(wave(&told, "one").unwrap().phase, WavePhase::Running);
-    let (reason, message) = words(&told);
+    let entry = &wave(&reported, "one").unwrap().not_ready[0];
+    assert!(entry.message.contains("cannot get resource \"secrets\""), "{entry:?}");
+    assert_eq!(wave(&reported, "one").unwrap().phase, WavePhase::Running);
+    let (reason, message) = words(&reported);
     assert_eq!(reason, "Forbidden");
-    for part in ["cannot get resource \"secrets\"", "The value rbac.apply of the chart grants rights."] {
+    for part in ["cannot get resource \"secrets\"", "Set the value rbac.apply of the chart to grant it."] {
         assert!(message.contains(part), "{message}");
     }
     grant(&["get", "create", "patch", "delete"]).await;
@@ -87,7 +94,7 @@ async fn a_plan_can_do_what_the_chart_grants_and_names_what_it_does_not() {
         }
     };
     tokio::time::timeout(PATIENCE, holds).await.expect("the API server knows the right");
-    // What is refused is tried again after a growing pause, or when someone asks.
+    // A refused write is retried after a growing delay, or on request.
     stage.annotate("opcore.dev/requestedAt", "1").await;
     eventually(&stage.of::<Secret>(), "key", "applied", |_| true).await;
     stage.ready().await;

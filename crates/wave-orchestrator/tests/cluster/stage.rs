@@ -1,4 +1,4 @@
-//! What the tests share: a control plane, an operator at work on it, and plans with names of their own.
+//! What the tests share: a control plane, an operator that runs on it, and plans with unique names.
 
 use std::pin::pin;
 
@@ -21,12 +21,12 @@ pub use opcore_testing::wait::{eventually, gone};
 
 pub const NAME: &str = "wave-orchestrator";
 
-/// An operator at work in this process.
+/// An operator that runs in this process.
 pub fn start(config: Config) -> Running {
     Running::start(NAME, config, &[], Settings::default(), WavePlans::new)
 }
 
-/// The one operator that works for all tests of this program.
+/// The one operator for all tests of this program.
 static OPERATOR: OnceCell<()> = OnceCell::const_new();
 
 /// A fresh namespace on a control plane.
@@ -37,7 +37,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// On the shared control plane, where one operator works for all tests of this program.
+    /// On the shared control plane, where one operator serves all tests of this program.
     pub async fn new(prefix: &str) -> Self {
         let sandbox = Sandbox::shared().await.expect("a control plane");
         let stage = Self::on(sandbox, prefix).await;
@@ -87,7 +87,7 @@ impl Stage {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// Kustomizations, on a control plane without Flux: the test plays it.
+    /// Kustomizations, on a control plane without Flux: the test acts as Flux.
     pub async fn kustomizations(&self) -> Api<DynamicObject> {
         let (group, kind) = ("kustomize.toolkit.fluxcd.io", "Kustomization");
         let suspend = json!({ "suspend": { "type": "boolean" } });
@@ -109,7 +109,7 @@ impl Stage {
         self.dynamic(&format!("{group}/v1"), kind, "kustomizations")
     }
 
-    /// The name of this test's plan: plans are in no namespace.
+    /// The name of this test's plan; plans are cluster-scoped.
     pub fn name(&self) -> String {
         self.namespace.clone()
     }
@@ -131,7 +131,7 @@ impl Stage {
         self.plans().patch(&self.name(), &params, &Patch::Apply(&plan)).await
     }
 
-    /// What `kubectl` says to someone who wants to create this plan.
+    /// The output of `kubectl` for a user who creates this plan.
     pub async fn kubectl_create(&self, spec: &str) -> String {
         let sandbox = Sandbox::shared().await.unwrap();
         let spec: Value = serde_yaml::from_str(&spec.replace("NS", &self.namespace)).unwrap();
@@ -158,16 +158,16 @@ impl Stage {
         self.plans().patch(&self.name(), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
-    /// The Events of this reason about this test's plan, once there is one about this wave.
+    /// The Events with this reason about this test's plan, once there is one about this wave.
     pub async fn event(&self, reason: &str, wave: &str) -> Vec<Event> {
         let api: Api<Event> = Api::all(self.client.clone());
         let fields = format!("regarding.kind=WavePlan,regarding.name={},reason={reason}", self.name());
         let config = watcher::Config::default().fields(&fields);
-        let told = async {
+        let reported = async {
             let mut events = pin!(watcher(api.clone(), config).default_backoff().applied_objects());
             while events.next().await.unwrap().is_ok_and(|event| event.action.as_deref() != Some(wave)) {}
         };
-        tokio::time::timeout(PATIENCE, told).await.unwrap_or_else(|_| panic!("no Event {reason} about {wave}"));
+        tokio::time::timeout(PATIENCE, reported).await.unwrap_or_else(|_| panic!("no Event {reason} about {wave}"));
         api.list(&kube::api::ListParams::default().fields(&fields)).await.unwrap().items
     }
 
@@ -175,7 +175,7 @@ impl Stage {
         self.until("ready", is_ready).await
     }
 
-    /// Waits until this test's plan is as it should be, for its present spec.
+    /// Waits until this test's plan meets a condition, for its current spec.
     pub async fn until(&self, what: &str, condition: impl Fn(&WavePlan) -> bool) -> WavePlan {
         let current = |plan: &WavePlan| {
             plan.status.as_ref().is_some_and(|status| status.observed_generation == plan.metadata.generation)

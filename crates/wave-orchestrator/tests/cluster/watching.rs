@@ -1,4 +1,4 @@
-//! Waves over objects that others make: their readiness counts, the moment it comes.
+//! Waves over objects of others: their readiness counts as soon as it changes.
 
 use kube::api::{Patch, PatchParams, PostParams};
 use opcore_testing::running::{Settings, context};
@@ -29,7 +29,7 @@ async fn a_choice_by_labels_is_ready_when_all_its_objects_are_and_there_is_one()
             )
             .await;
     }
-    // Someone else's does not matter.
+    // Objects of others do not matter.
     stage.create_map(json!({ "metadata": { "name": "three", "labels": { "team": "bank" } } })).await;
     let up = json!({ "data": { "state": "up" } });
     stage.maps().patch("two", &PatchParams::default(), &Patch::Merge(&up)).await.unwrap();
@@ -37,7 +37,7 @@ async fn a_choice_by_labels_is_ready_when_all_its_objects_are_and_there_is_one()
 }
 
 #[tokio::test]
-async fn two_plans_that_watch_the_same_object_both_hear_of_it() {
+async fn two_plans_that_watch_the_same_object_are_both_notified_of_it() {
     let (one, two) = (Stage::new("both").await, Stage::new("both").await);
     let spec = format!(
         "waves: [{{name: watched, members: [{{ref: {{apiVersion: v1, kind: ConfigMap, namespace: {}, name: shared}}}}]}}]",
@@ -48,7 +48,7 @@ async fn two_plans_that_watch_the_same_object_both_hear_of_it() {
     let shared = json!({ "metadata": { "name": "shared" } });
     one.maps().create(&PostParams::default(), &serde_json::from_value(shared).unwrap()).await.unwrap();
     one.ready().await;
-    // Its watch is open already, and has told of the object before this plan was there.
+    // Its watch is already open, and has reported the object before this plan existed.
     two.plan(&spec).await;
     two.ready().await;
 }

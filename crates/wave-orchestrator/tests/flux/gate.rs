@@ -1,4 +1,4 @@
-//! A gated member is suspended until its wave starts, by nobody but us, and given back.
+//! A gated member is suspended until its wave starts, only by us, and given back.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, DynamicObject, PostParams};
@@ -10,10 +10,10 @@ use crate::fleet;
 use crate::fleet::{Fleet, is_ready, reference};
 use crate::operator::{self, NAME, plan};
 
-/// Who applies a Kustomization that is itself in Git.
+/// The manager that applies a Kustomization from Git.
 const PARENT: &str = "kustomize-controller";
 
-/// A wave with a gated Kustomization, after one that waits for a ConfigMap which nobody has made yet.
+/// A wave with a gated Kustomization, after one that waits for a ConfigMap that does not exist yet.
 fn gated(namespace: &str) -> Value {
     let signal = json!({ "apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "name": "signal" });
     json!({ "waves": [
@@ -28,7 +28,7 @@ async fn signal(fleet: &Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether this manager holds `spec.suspend`.
+/// Whether this manager owns `spec.suspend`.
 fn suspended_by(object: &DynamicObject, manager: &str) -> bool {
     object.managed_fields().iter().any(|entry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
@@ -86,8 +86,8 @@ async fn a_kustomization_whose_suspension_is_in_git_is_not_fought_over() -> anyh
     fleet.kustomize(1, PARENT, json!({ "suspend": false })).await?;
     let plans = plan(&fleet.client, &namespace, &gated(&namespace)).await?;
     let words = format!(
-        "Kustomization {namespace}/k1 was left alone: others manage .spec.suspend (managed by {PARENT}). \
-         Remove the fields here, or have their managers let them go."
+        "Kustomization {namespace}/k1 was not changed: other field managers own .spec.suspend ({PARENT}). \
+         Remove the fields from this object, or have their managers release them."
     );
     let says_so = |plan: &wave_orchestrator::api::v1alpha1::WavePlan| {
         let conditions = plan.status.iter().flat_map(|status| &status.conditions);
@@ -99,7 +99,7 @@ async fn a_kustomization_whose_suspension_is_in_git_is_not_fought_over() -> anyh
     assert!(is_free(&kustomization), "{kustomization:#?}");
     assert!(suspended_by(&kustomization, PARENT), "{kustomization:#?}");
 
-    // What is not suspended needs not be let go: the rollout goes on.
+    // An object that is not suspended does not need to be released: the rollout continues.
     signal(&fleet).await?;
     eventually(&plans, &namespace, "Ready", operator::is_ready).await;
     Ok(())
@@ -117,20 +117,20 @@ async fn a_kustomization_that_is_suspended_in_git_stays_so_and_its_wave_says_by_
 
     signal(&fleet).await?;
     let words = format!(
-        "Kustomization {namespace}/k1 is suspended, and not by this plan: spec.suspend is managed by {PARENT}. \
-         Remove it where {PARENT} has it from, for example from the manifest in Git."
+        "Kustomization {namespace}/k1 is suspended, but not by this plan: {PARENT} manages spec.suspend. \
+         Remove the field from the source of {PARENT}, for example from the manifest in Git."
     );
     let says_so = |plan: &wave_orchestrator::api::v1alpha1::WavePlan| {
         let wave = plan.status.as_ref().and_then(|status| status.wave("apps"));
         let mut lacks = wave.into_iter().flat_map(|wave| &wave.not_ready);
-        lacks.any(|lack| lack.reason == "SuspendedByAnother" && lack.message == words)
+        lacks.any(|entry| entry.reason == "SuspendedByAnother" && entry.message == words)
     };
     eventually(&plans, &namespace, &format!("saying: {words}"), says_so).await;
     let kustomization = kustomizations.get("k1").await?;
     assert!(!suspended_by(&kustomization, NAME), "the wave has started: {kustomization:#?}");
     assert!(suspended_by(&kustomization, PARENT) && kustomization.data["spec"]["suspend"] == true);
 
-    // It goes from Git.
+    // The field is removed from Git.
     fleet.kustomize(1, PARENT, json!({})).await?;
     eventually(&plans, &namespace, "Ready", operator::is_ready).await;
     Ok(())

@@ -1,4 +1,4 @@
-//! A member that is nudged reconciles when its wave starts, not when Flux next looks by itself.
+//! A nudged member reconciles when its wave starts, not at the next interval of Flux.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use crate::operator::{is_ready, plan};
 
 const REQUESTED_AT: &str = "reconcile.fluxcd.io/requestedAt";
 
-/// Flux by itself looks again after 30 s: two minutes for the chain. One hop of that would not pass.
+/// The interval of Flux is 30 s: two minutes for the chain. Waiting for a single interval would exceed this limit.
 const LIMIT: Duration = Duration::from_secs(25);
 
 #[tokio::test]
-async fn a_chain_of_kustomizations_does_not_wait_for_flux_to_look_again() -> anyhow::Result<()> {
+async fn a_chain_of_kustomizations_does_not_wait_for_the_interval_of_flux() -> anyhow::Result<()> {
     let fleet = fleet("nudge").await?;
     let namespace = fleet.namespace.clone();
     let started = Instant::now();
@@ -52,25 +52,25 @@ async fn two_plans_and_a_person_ask_for_the_same_kustomization_and_all_come_to_r
         before.push(eventually(&plans, name, "Ready", is_ready).await.status);
     }
 
-    // As `flux reconcile kustomization` does it.
+    // As `flux reconcile kustomization` does.
     let asked = jiff::Timestamp::now().to_string();
     let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: asked } } });
     let kustomizations = fleet.kustomizations();
     kustomizations.patch("k1", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     let has_answered = |k: &DynamicObject| k.data["status"]["lastHandledReconcileAt"] == *asked;
     eventually(&kustomizations, "k1", "reconciled, as the person asked", has_answered).await;
-    // The plans heard of it before they are asked to look again, and say that they did.
+    // The plans are notified of it before they are requested to reconcile, and report that they did.
     for (name, before) in names.iter().zip(before) {
-        let look = json!({ "metadata": { "annotations": { "opcore.dev/requestedAt": asked } } });
-        plans.patch(name, &PatchParams::default(), &Patch::Merge(&look)).await?;
-        let has_looked = |plan: &WavePlan| {
+        let snapshot = json!({ "metadata": { "annotations": { "opcore.dev/requestedAt": asked } } });
+        plans.patch(name, &PatchParams::default(), &Patch::Merge(&snapshot)).await?;
+        let has_reconciled = |plan: &WavePlan| {
             plan.status.as_ref().is_some_and(|status| status.handled.requested_at.as_ref() == Some(&asked))
         };
-        let after = eventually(&plans, name, "looked at", has_looked).await.status;
+        let after = eventually(&plans, name, "reconciled", has_reconciled).await.status;
         let started = |status: Option<WavePlanStatus>| status.and_then(|status| status.waves[0].started_at);
         assert_eq!(started(after), started(before), "its wave was ready all the time");
     }
     let k1 = kustomizations.get("k1").await?;
-    assert_eq!(k1.annotations().get(REQUESTED_AT), Some(&asked), "nobody asked anew");
+    assert_eq!(k1.annotations().get(REQUESTED_AT), Some(&asked), "it was not requested again");
     Ok(())
 }

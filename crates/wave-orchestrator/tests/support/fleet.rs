@@ -1,4 +1,4 @@
-//! Flux at work: its real controllers, a git server, and a chain of Kustomizations of one ConfigMap each.
+//! A running Flux: its real controllers, a git server, and a chain of Kustomizations of one ConfigMap each.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::operator;
 
-/// As many Kustomizations as the chain has.
+/// The number of Kustomizations in the chain.
 pub const LENGTH: usize = 5;
 
 /// Starts a control plane with Flux, and returns when Flux has fetched a repository.
@@ -36,7 +36,7 @@ pub async fn start() -> anyhow::Result<Sandbox> {
     Ok(sandbox)
 }
 
-/// A namespace for Kustomizations on it.
+/// A namespace for Kustomizations on a control plane with Flux.
 pub struct Fleet {
     pub client: Client,
     pub namespace: String,
@@ -52,7 +52,7 @@ impl Fleet {
         api(&self.client, "kustomize.toolkit.fluxcd.io", "Kustomization", &self.namespace)
     }
 
-    /// Makes the Kustomization of one ConfigMap, as this manager of its fields, with these fields more.
+    /// Creates the Kustomization of one ConfigMap with this field manager, and with these additional fields.
     pub async fn kustomize(&self, number: usize, manager: &str, more: Value) -> anyhow::Result<()> {
         let (name, namespace) = (name(number), &self.namespace);
         let mut spec = json!({
@@ -71,7 +71,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Makes five of them, each depending on the one before.
+    /// Creates five of them, each of which depends on the previous one.
     pub async fn chain(&self) -> anyhow::Result<()> {
         for number in 1..=LENGTH {
             let depends_on = if number == 1 { json!([]) } else { json!([{ "name": name(number - 1) }]) };
@@ -91,7 +91,7 @@ pub fn waves(namespace: &str) -> Value {
     json!({ "waves": (1..=LENGTH).map(wave).collect::<Vec<_>>() })
 }
 
-/// A Kustomization of the chain, as a plan names it.
+/// A reference to a Kustomization of the chain.
 pub fn reference(namespace: &str, number: usize) -> Value {
     let api_version = "kustomize.toolkit.fluxcd.io/v1";
     json!({ "apiVersion": api_version, "kind": "Kustomization", "namespace": namespace, "name": name(number) })
@@ -102,7 +102,7 @@ pub fn name(number: usize) -> String {
     format!("k{number}")
 }
 
-/// Whether Flux says that it is ready, about the spec it has now.
+/// Whether Flux reports that it is ready for its current spec.
 pub fn is_ready(object: &DynamicObject) -> bool {
     let status = &object.data["status"];
     let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
@@ -115,7 +115,7 @@ fn api(client: &Client, group: &str, kind: &str, namespace: &str) -> Api<Dynamic
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// Pushes a repository with a ConfigMap in each folder. Answers its address.
+/// Pushes a repository with a ConfigMap in each folder. Returns its URL.
 fn push(sandbox: &Sandbox) -> anyhow::Result<String> {
     let facts = sandbox.facts("git".parse()?);
     let fact = |name: &str| facts.get(name).with_context(|| format!("the git server says nothing of {name}"));
@@ -137,7 +137,7 @@ fn push(sandbox: &Sandbox) -> anyhow::Result<String> {
 
 fn git(dir: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("git");
-    // None of the settings of whoever runs this.
+    // Without the git settings of the user who runs this.
     command.env("HOME", dir).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0");
     for who in ["AUTHOR", "COMMITTER"] {
         command.env(format!("GIT_{who}_NAME"), "dev").env(format!("GIT_{who}_EMAIL"), "dev@example.com");

@@ -1,4 +1,4 @@
-//! The operator at work in this process, and what it is asked to roll out.
+//! An operator that runs in this process, and the plans that it rolls out.
 #![allow(dead_code, reason = "tests and benchmarks use different parts of it")]
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub fn is_ready(plan: &WavePlan) -> bool {
     plan.status.as_ref().is_some_and(|status| opcore::conditions::is_true(&status.conditions, "Ready"))
 }
 
-/// An operator at work.
+/// An operator that runs in this process.
 pub struct Operator(Running);
 
 impl Operator {
@@ -42,12 +42,12 @@ impl Operator {
         Self(Running::start(NAME, config.clone(), &[], settings, WavePlans::new))
     }
 
-    /// How often it has looked at a plan without being refused anything.
-    pub fn looks(&self) -> usize {
+    /// The number of reconciles without a refused write.
+    pub fn reconciles(&self) -> usize {
         results::count(&self.0.metrics.text(), "opcore_reconciles_total", |line| line.contains("\"ok\""))
     }
 
-    /// The writes that it sent so far, to this kind of object or to all; Events are no objects of anyone.
+    /// The number of writes so far, to this kind of object or to all, without Events.
     pub fn writes(&self, resource: Option<&str>) -> usize {
         results::count(&self.0.metrics.text(), "opcore_api_requests_total", |line| {
             let reads = ["\"get\"", "\"list\"", "\"watch\"", "events"].iter().any(|word| line.contains(word));
@@ -55,12 +55,12 @@ impl Operator {
         })
     }
 
-    /// Lets it work until it ends.
+    /// Runs it until it ends.
     pub async fn run(self) {
         self.0.ended().await;
     }
 
-    /// Ends it in good order.
+    /// Stops it gracefully.
     pub async fn stop(self) {
         self.0.stop().await;
     }

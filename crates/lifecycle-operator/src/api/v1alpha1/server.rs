@@ -273,17 +273,20 @@ pub enum VolumeDeletion {
 #[x_kube(validation = Rule::new("!has(self.connectionStringSecretRef) || !has(self.connectionString) || self.connectionString == '/run/spire/data/datastore.sqlite3'")
     .message("connectionString and connectionStringSecretRef exclude each other"))]
 pub struct DataStore {
-    /// The type of database.
+    /// The type of database. The region of one on AWS is that of the host name in `connectionString`, else the one that
+    /// AWS tells the pod.
     #[serde(default)]
     pub database_type: DatabaseType,
     /// How the database is reached. A password belongs in a Secret: use `connectionStringSecretRef` then.
     #[serde(default = "sqlite_file")]
     #[schemars(length(min = 1, max = 2048))]
     pub connection_string: String,
-    /// A Secret in the namespace of the operands whose key holds the connection string.
+    /// A Secret in the namespace of the operands whose key holds the connection string. The server reads it when it
+    /// starts, as a text between quotes: write `\"` for `"`, and `\\` for `\`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_string_secret_ref: Option<SecretKey>,
     /// A Secret in the namespace of the operands with certificates for the database, mounted at `/run/spire/db/certs`.
+    /// MySQL is verified with its key `ca.crt`; a connection string of PostgreSQL names the files that it uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub tls_secret_name: Option<String>,
@@ -381,7 +384,8 @@ pub struct Federation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 50))]
     pub federates_with: Vec<FederatesWith>,
-    /// Whether a Route or Ingress is made for the endpoint.
+    /// Whether a Route or Ingress is made for the endpoint, which ends TLS itself. The Ingress asks for that by the
+    /// annotations of Ingress NGINX and HAProxy: for another controller, say `"false"` and make your own.
     #[serde(default = "Switch::on")]
     pub managed_route: Switch,
 }
@@ -463,7 +467,8 @@ pub struct ServingCert {
     #[serde(default = "day")]
     #[schemars(range(min = 3600, max = 7_776_000))]
     pub file_sync_interval: i32,
-    /// A Secret in the namespace of the operands with `tls.crt` and `tls.key`.
+    /// A Secret in the namespace of the operands with `tls.crt` and `tls.key`. Only on OpenShift it may be empty: the
+    /// platform then makes a certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub external_secret_ref: Option<String>,
@@ -511,7 +516,8 @@ pub struct UpstreamAuthority {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertManager {
-    /// The namespace in which CertificateRequests are made.
+    /// The namespace in which CertificateRequests are made. If it is not that of the operands, the server needs rights
+    /// there.
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
     /// The name of the issuer.

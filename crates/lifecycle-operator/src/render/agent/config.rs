@@ -25,7 +25,7 @@ pub(super) struct Kubelet {
 }
 
 impl Kubelet {
-    pub(super) fn of(agent: &SpireAgent, platform: &Platform) -> Self {
+    pub(super) fn of(agent: &SpireAgent, platform: Platform) -> Self {
         let attestors = agent.spec.workload_attestors.as_ref();
         let verification = attestors.and_then(|attestors| attestors.workload_attestors_verification.as_ref());
         let Some(verification) = verification.filter(|it| it.kind != KubeletVerificationKind::Skip) else {

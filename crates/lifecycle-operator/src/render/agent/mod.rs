@@ -63,7 +63,7 @@ pub fn objects(
     platform: &Platform,
 ) -> Result<Objects, Error> {
     let part = part(agent, settings, platform);
-    let kubelet = Kubelet::of(agent, platform);
+    let kubelet = Kubelet::of(agent, *platform);
     let content = config::render(agent, config, settings, &kubelet)?;
     // The agent asks the kubelet of its node for its pods, and nobody else for anything. `nodes/proxy` would do as well,
     // and would let it run commands in every pod of the cluster.

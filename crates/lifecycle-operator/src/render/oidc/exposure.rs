@@ -86,7 +86,7 @@ impl<'a> Exposure<'a> {
     pub(super) fn of(
         provider: &'a SpireOIDCDiscoveryProvider,
         issuer: &Issuer,
-        platform: &Platform,
+        platform: Platform,
     ) -> Result<Self, Error> {
         let spec = &provider.spec;
         let set = |value: &'a Option<String>| value.as_deref().filter(|value| !value.is_empty());

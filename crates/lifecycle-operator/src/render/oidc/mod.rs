@@ -60,7 +60,7 @@ pub fn objects(
     let name = "spiffe-oidc-discovery-provider";
     let part = Part { name, component: COMPONENT, placement: &provider.spec.placement, settings, platform };
     let issuer = Issuer::parse(&config.jwt_issuer)?;
-    let exposure = Exposure::of(provider, &issuer, platform)?;
+    let exposure = Exposure::of(provider, &issuer, *platform)?;
     let listener = exposure.listener();
     let content = config::render(provider, config, settings, &issuer, listener)?;
     let hash = config_hash(&[&content]);

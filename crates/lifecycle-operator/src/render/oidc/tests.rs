@@ -1,49 +1,52 @@
+#![allow(clippy::needless_pass_by_value, reason = "a spec is written where it is used")]
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::testing::{
-    KUBERNETES, OPENSHIFT, WITH_GATEWAYS, config, file, hash, is_consistent, of_kind, operand, placed, settings,
-    values, yaml,
+    OPENSHIFT, PLAIN, WITH_GATEWAYS, config, file, hash, is_consistent, of_kind, operand, settings, values, yaml,
 };
 use super::*;
 
-fn render(spec: Value, issuer: &str, platform: &Platform) -> Result<Objects, Error> {
+fn render(spec: Value, issuer: &str, platform: Platform) -> Result<Objects, Error> {
     let config = Config { jwt_issuer: issuer.to_owned(), ..config() };
-    let objects = objects(&operand::<SpireOIDCDiscoveryProvider>(spec), &config, &settings(), platform)?;
+    let objects = objects(&operand::<SpireOIDCDiscoveryProvider>(&spec), &config, &settings(), &platform)?;
     is_consistent(&objects);
     Ok(objects)
 }
 
-fn rendered(spec: Value, platform: &Platform) -> Objects {
+fn rendered(spec: Value, platform: Platform) -> Objects {
     render(spec, &config().jwt_issuer, platform).unwrap()
 }
 
-fn everything() -> Value {
-    placed(json!({
-        "logLevel": "warn",
-        "logFormat": "json",
-        "csiDriverName": "identity.example.org",
-        "replicaCount": 3,
-        "managedRoute": "true",
-        "externalSecretRef": "oidc-tls",
-        "ingressClassName": "traefik",
-    }))
+/// Manifests, by the names of their files. The real provider reads what becomes of them: see `tests/spire`.
+macro_rules! samples {
+    ($(($name:literal, $platform:expr)),+ $(,)?) => {
+        [$(($name, include_str!(concat!("samples/", $name, ".yaml")), $platform)),+]
+    };
+}
+
+const SAMPLES: [(&str, &str, Platform); 7] = samples![
+    ("certificate", OPENSHIFT),
+    ("default", PLAIN),
+    ("everything", PLAIN),
+    ("gateway", WITH_GATEWAYS),
+    ("path", PLAIN),
+    ("unmanaged", PLAIN),
+    ("upstream", OPENSHIFT),
+];
+
+#[test]
+fn each_way_to_make_it_reachable_has_these_objects() {
+    for (name, text, platform) in SAMPLES {
+        let spec = serde_yaml::from_str::<Value>(text).unwrap()["spec"].clone();
+        let issuer = spec["jwtIssuer"].as_str().map_or(config().jwt_issuer, str::to_owned);
+        insta::assert_snapshot!(name, yaml(&render(spec, &issuer, platform).unwrap()));
+    }
 }
 
 fn behind_a_gateway() -> Value {
     json!({ "gateway": { "name": "public", "namespace": "gateways", "sectionName": "https" } })
-}
-
-#[test]
-fn goldens() {
-    insta::assert_snapshot!("default", yaml(&rendered(json!({}), &KUBERNETES)));
-    insta::assert_snapshot!("everything", yaml(&rendered(everything(), &KUBERNETES)));
-    insta::assert_snapshot!("http_route", yaml(&rendered(behind_a_gateway(), &WITH_GATEWAYS)));
-    insta::assert_snapshot!("route", yaml(&rendered(json!({ "externalSecretRef": "oidc-tls" }), &OPENSHIFT)));
-    let unmanaged = json!({ "managedRoute": "false", "externalSecretRef": "oidc-tls" });
-    insta::assert_snapshot!("unmanaged", yaml(&rendered(unmanaged, &KUBERNETES)));
-    let path = render(json!({}), "http://ID.example.org:8080/team/a/", &KUBERNETES).unwrap();
-    insta::assert_snapshot!("path", yaml(&path));
 }
 
 fn kinds(objects: &Objects) -> Vec<String> {
@@ -54,12 +57,12 @@ fn kinds(objects: &Objects) -> Vec<String> {
 
 #[test]
 fn it_is_made_reachable_by_what_the_cluster_has() {
-    assert_eq!(kinds(&rendered(json!({}), &KUBERNETES)), ["Ingress"]);
-    assert_eq!(kinds(&rendered(json!({}), &WITH_GATEWAYS)), ["Ingress"]);
-    assert_eq!(kinds(&rendered(json!({}), &OPENSHIFT)), ["Route"]);
-    assert_eq!(kinds(&rendered(behind_a_gateway(), &WITH_GATEWAYS)), ["HTTPRoute"]);
-    for platform in [KUBERNETES, WITH_GATEWAYS, OPENSHIFT] {
-        let none = rendered(json!({ "managedRoute": "false" }), &platform);
+    assert_eq!(kinds(&rendered(json!({}), PLAIN)), ["Ingress"]);
+    assert_eq!(kinds(&rendered(json!({}), WITH_GATEWAYS)), ["Ingress"]);
+    assert_eq!(kinds(&rendered(json!({}), OPENSHIFT)), ["Route"]);
+    assert_eq!(kinds(&rendered(behind_a_gateway(), WITH_GATEWAYS)), ["HTTPRoute"]);
+    for platform in [PLAIN, WITH_GATEWAYS, OPENSHIFT] {
+        let none = rendered(json!({ "managedRoute": "false" }), platform);
         assert!(none.routes.is_empty() && kinds(&none).is_empty());
         assert_eq!(none.workload.len(), 1);
     }
@@ -67,17 +70,17 @@ fn it_is_made_reachable_by_what_the_cluster_has() {
 
 #[test]
 fn what_cannot_be_made_reachable_names_the_field_and_the_cure() {
-    let error = |spec: Value, issuer: &str, platform: &Platform| render(spec, issuer, platform).unwrap_err();
+    let error = |spec: Value, issuer: &str, platform: Platform| render(spec, issuer, platform).unwrap_err();
     let issuer = "https://id.example.org";
-    let without_api = error(behind_a_gateway(), issuer, &KUBERNETES);
+    let without_api = error(behind_a_gateway(), issuer, PLAIN);
     assert!(without_api.contains("spec.gateway") && without_api.contains("Install the Gateway API"), "{without_api}");
     let mut both = behind_a_gateway();
     both["externalSecretRef"] = json!("oidc-tls");
-    let both = error(both, issuer, &WITH_GATEWAYS);
+    let both = error(both, issuer, WITH_GATEWAYS);
     assert!(both.contains("spec.externalSecretRef") && both.contains("Remove one of them"), "{both}");
-    let address = error(json!({}), "https://10.0.0.1", &KUBERNETES);
+    let address = error(json!({}), "https://10.0.0.1", PLAIN);
     assert!(address.contains("spec.jwtIssuer") && address.contains("managedRoute: \"false\""), "{address}");
-    assert!(render(json!({ "managedRoute": "false" }), "https://10.0.0.1", &KUBERNETES).is_ok());
+    assert!(render(json!({ "managedRoute": "false" }), "https://10.0.0.1", PLAIN).is_ok());
 }
 
 /// The Secret with its certificate, if it serves HTTPS itself.
@@ -101,13 +104,13 @@ fn it_serves_https_itself_where_nothing_ends_tls_before_it() {
         spec["managedRoute"] = json!("false");
         spec
     };
-    assert_eq!(certificate(&rendered(own.clone(), &KUBERNETES)), None);
-    assert_eq!(certificate(&rendered(behind_a_gateway(), &WITH_GATEWAYS)), None);
-    assert_eq!(certificate(&rendered(unmanaged(json!({})), &KUBERNETES)), None);
-    assert_eq!(certificate(&rendered(unmanaged(own.clone()), &KUBERNETES)).as_deref(), Some("oidc-tls"));
-    assert_eq!(certificate(&rendered(unmanaged(own.clone()), &OPENSHIFT)).as_deref(), Some("oidc-tls"));
+    assert_eq!(certificate(&rendered(own.clone(), PLAIN)), None);
+    assert_eq!(certificate(&rendered(behind_a_gateway(), WITH_GATEWAYS)), None);
+    assert_eq!(certificate(&rendered(unmanaged(json!({})), PLAIN)), None);
+    assert_eq!(certificate(&rendered(unmanaged(own.clone()), PLAIN)).as_deref(), Some("oidc-tls"));
+    assert_eq!(certificate(&rendered(unmanaged(own.clone()), OPENSHIFT)).as_deref(), Some("oidc-tls"));
     for spec in [json!({}), own, unmanaged(json!({}))] {
-        let objects = rendered(spec, &OPENSHIFT);
+        let objects = rendered(spec, OPENSHIFT);
         assert_eq!(certificate(&objects).as_deref(), Some("oidc-serving-cert"));
         let annotations = of_kind(&objects, "Service")["metadata"]["annotations"].clone();
         assert_eq!(annotations["service.beta.openshift.io/serving-cert-secret-name"], "oidc-serving-cert");
@@ -117,17 +120,17 @@ fn it_serves_https_itself_where_nothing_ends_tls_before_it() {
 #[test]
 fn the_certificate_of_its_host_is_where_tls_ends() {
     let own = json!({ "externalSecretRef": "oidc-tls" });
-    let ingress = of_kind(&rendered(own.clone(), &KUBERNETES), "Ingress");
+    let ingress = of_kind(&rendered(own.clone(), PLAIN), "Ingress");
     assert_eq!(ingress["spec"]["tls"], json!([{ "hosts": ["oidc-discovery.example.org"], "secretName": "oidc-tls" }]));
-    let ingress = of_kind(&rendered(json!({}), &KUBERNETES), "Ingress");
+    let ingress = of_kind(&rendered(json!({}), PLAIN), "Ingress");
     assert_eq!(ingress["spec"]["tls"], json!([{ "hosts": ["oidc-discovery.example.org"] }]));
-    let route = of_kind(&rendered(own, &OPENSHIFT), "Route");
+    let route = of_kind(&rendered(own, OPENSHIFT), "Route");
     assert_eq!(route["spec"]["tls"]["externalCertificate"]["name"], "oidc-tls");
 }
 
 #[test]
 fn tokens_of_a_path_are_verified_under_that_path() {
-    let objects = render(json!({}), "https://ID.example.org/team/a/", &KUBERNETES).unwrap();
+    let objects = render(json!({}), "https://ID.example.org/team/a/", PLAIN).unwrap();
     let file: Value = serde_json::from_str(&file(&objects)).unwrap();
     assert_eq!(file["jwt_issuer"], "https://ID.example.org/team/a/");
     assert_eq!(file["jwks_uri"], "https://ID.example.org/team/a/keys");
@@ -141,10 +144,10 @@ fn tokens_of_a_path_are_verified_under_that_path() {
 
 #[test]
 fn it_gets_an_identity_where_there_are_such() {
-    let identity = of_kind(&rendered(json!({}), &KUBERNETES), "ClusterSPIFFEID");
-    let deployment = of_kind(&rendered(json!({}), &KUBERNETES), "Deployment");
+    let identity = of_kind(&rendered(json!({}), PLAIN), "ClusterSPIFFEID");
+    let deployment = of_kind(&rendered(json!({}), PLAIN), "Deployment");
     assert_eq!(identity["metadata"]["name"], IDENTITY);
-    assert_eq!(identity["spec"]["className"], settings().class_name);
+    assert_eq!(identity["spec"]["className"], "identities");
     assert_eq!(identity["spec"]["podSelector"], deployment["spec"]["selector"]);
     assert_eq!(
         identity["spec"]["dnsNameTemplates"],
@@ -154,21 +157,21 @@ fn it_gets_an_identity_where_there_are_such() {
             "oidc-discovery.example.org",
         ])
     );
-    let without = Platform { spiffe_ids: false, ..KUBERNETES };
-    assert!(values(&rendered(json!({}), &without)).iter().all(|value| value["kind"] != "ClusterSPIFFEID"));
+    let without = Platform { spiffe_ids: false, ..PLAIN };
+    assert!(values(&rendered(json!({}), without)).iter().all(|value| value["kind"] != "ClusterSPIFFEID"));
 }
 
 #[test]
 fn it_serves_on_until_nobody_sends_it_requests_any_more() {
-    let pod = of_kind(&rendered(json!({}), &KUBERNETES), "Deployment")["spec"]["template"]["spec"].clone();
+    let pod = of_kind(&rendered(json!({}), PLAIN), "Deployment")["spec"]["template"]["spec"].clone();
     let sleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"].as_i64().unwrap();
     assert!(sleep > 0 && sleep < pod["terminationGracePeriodSeconds"].as_i64().unwrap());
 }
 
 #[test]
 fn what_must_not_go_before_its_turn_has_no_owner_reference() {
-    for (spec, platform) in [(json!({}), KUBERNETES), (json!({}), OPENSHIFT), (behind_a_gateway(), WITH_GATEWAYS)] {
-        for value in values(&rendered(spec.clone(), &platform)) {
+    for (spec, platform) in [(json!({}), PLAIN), (json!({}), OPENSHIFT), (behind_a_gateway(), WITH_GATEWAYS)] {
+        for value in values(&rendered(spec.clone(), platform)) {
             let owners = value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
             let in_order = ["Deployment", "Ingress", "Route", "HTTPRoute"].iter().any(|kind| value["kind"] == *kind);
             assert_eq!(owners, usize::from(!in_order), "{value}");
@@ -203,14 +206,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_spec_is_rendered_always_in_the_same_way(spec in any_spec(), platform in prop::sample::select(vec![KUBERNETES, WITH_GATEWAYS, OPENSHIFT])) {
-        let once = render(spec.clone(), "https://id.example.org", &platform);
-        prop_assert_eq!(once, render(spec, "https://id.example.org", &platform));
+    fn any_spec_is_rendered_always_in_the_same_way(spec in any_spec(), platform in prop::sample::select(vec![PLAIN, WITH_GATEWAYS, OPENSHIFT])) {
+        let once = render(spec.clone(), "https://id.example.org", platform);
+        prop_assert_eq!(once, render(spec, "https://id.example.org", platform));
     }
 
     #[test]
     fn pods_are_replaced_exactly_when_their_configuration_changes(one in any_spec(), other in any_spec()) {
-        let (one, other) = (render(one, "https://a.org", &KUBERNETES), render(other, "https://a.org", &KUBERNETES));
+        let (one, other) = (render(one, "https://a.org", PLAIN), render(other, "https://a.org", PLAIN));
         if let (Ok(one), Ok(other)) = (one, other) {
             prop_assert_eq!(file(&one) == file(&other), hash(&one, "Deployment") == hash(&other, "Deployment"));
         }

@@ -13,7 +13,7 @@ use crate::render::{Config, Error, Platform, Settings, agent, oidc};
 /// # Errors
 ///
 /// They name the field and the remedy.
-pub(super) fn usable(server: &SpireServer, config: &Config, platform: &Platform) -> Result<(), Error> {
+pub(super) fn usable(server: &SpireServer, config: &Config, platform: Platform) -> Result<(), Error> {
     let taken = [NAME, controller_manager::NAME, agent::NAME, oidc::NAME, "kube-root-ca.crt"];
     if taken.contains(&config.bundle_config_map.as_str()) {
         return Err(format!(
@@ -24,7 +24,7 @@ pub(super) fn usable(server: &SpireServer, config: &Config, platform: &Platform)
     server.spec.federation.as_ref().map_or(Ok(()), |federation| usable_federation(federation, config, platform))
 }
 
-fn usable_federation(federation: &Federation, config: &Config, platform: &Platform) -> Result<(), Error> {
+fn usable_federation(federation: &Federation, config: &Config, platform: Platform) -> Result<(), Error> {
     let others = &federation.federates_with;
     for (number, other) in others.iter().enumerate() {
         let field = format!("spec.federation.federatesWith[{number}].trustDomain");
@@ -62,10 +62,10 @@ pub fn warnings(server: &SpireServer) -> Vec<String> {
 }
 
 /// What the spec takes for granted, and this operator does not make: each names the remedy.
-pub fn prerequisites(server: &SpireServer, settings: &Settings, platform: &Platform) -> Vec<String> {
+pub fn prerequisites(server: &SpireServer, settings: &Settings, platform: Platform) -> Vec<String> {
     let kinds = (!platform.spiffe_ids).then(|| {
         "The kind ClusterSPIFFEID of spire.spiffe.io is not there, so that no workload gets an identity: install the \
-         CustomResourceDefinitions of spire-controller-manager."
+         chart spire-crds of https://spiffe.github.io/helm-charts-hardened."
             .to_owned()
     });
     let issuer = server.spec.upstream_authority.as_ref().and_then(|authority| authority.cert_manager.as_ref());

@@ -2,12 +2,12 @@
 //!
 //! | Subject | File |
 //! |---|---|
-//! | SPIRE's configuration | [`config`] and, by section, [`datastore`], [`upstream`], [`federation`] |
-//! | the configuration of the controller manager, and the webhook that it serves | [`controller_manager`] |
-//! | what both may do in the cluster | [`rights`] |
-//! | the pod | [`workload`] |
-//! | how it is reached | [`service`], [`federation`] |
-//! | what is refused, and what is accepted with a warning | [`check`] |
+//! | SPIRE's configuration | `config` and, by section, `datastore`, `upstream`, `federation` |
+//! | the configuration of the controller manager, and the webhook that it serves | `controller_manager` |
+//! | what both may do in the cluster | `rights` |
+//! | the pod | `workload` |
+//! | how it is reached | `service`, `federation` |
+//! | what is refused, and what is accepted with a warning | `check` |
 
 mod check;
 mod config;
@@ -74,7 +74,7 @@ pub fn objects(
     platform: &Platform,
     running: bool,
 ) -> Result<Objects, Error> {
-    check::usable(server, config, platform)?;
+    check::usable(server, config, *platform)?;
     let part = part(server, settings, platform);
     let conf = config::text(server, config, settings);
     let manager = controller_manager::text(server, config, settings);

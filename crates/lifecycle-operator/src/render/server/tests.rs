@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::render::testing::{KUBERNETES, OPENSHIFT, config, settings, shown};
+use crate::render::testing::{OPENSHIFT, PLAIN, config, settings, shown};
 
 /// A manifest, by the name of its file.
 macro_rules! samples {
@@ -46,7 +46,7 @@ fn rendered(server: &SpireServer, platform: Platform) -> Objects {
 }
 
 fn shown_all(server: &SpireServer) -> BTreeMap<String, Value> {
-    shown(rendered(server, KUBERNETES).iter())
+    shown(rendered(server, PLAIN).iter())
 }
 
 fn pod(objects: &BTreeMap<String, Value>) -> &Value {
@@ -68,7 +68,7 @@ fn a_server_that_says_everything_has_these_objects() {
     let server = sample("everything");
     let own =
         Config { bundle_config_map: "trust".to_owned(), jwt_issuer: "https://oidc.example.org".to_owned(), ..config() };
-    let objects = objects(&server, &own, &settings(), &KUBERNETES, true).unwrap();
+    let objects = objects(&server, &own, &settings(), &PLAIN, true).unwrap();
     insta::assert_yaml_snapshot!(shown(objects.iter()));
 }
 
@@ -163,7 +163,7 @@ fn on_openshift_a_certificate_that_nobody_names_comes_from_the_platform() {
     assert_eq!(annotations["service.beta.openshift.io/serving-cert-secret-name"], secret);
     assert_eq!(all["Route spire-server-federation"]["spec"]["tls"]["termination"], "reencrypt");
     assert!(pod(&all)["spec"]["volumes"].as_array().unwrap().iter().any(|it| it["secret"]["secretName"] == secret));
-    let error = objects(&server, &config(), &settings(), &KUBERNETES, true).unwrap_err();
+    let error = objects(&server, &config(), &settings(), &PLAIN, true).unwrap_err();
     assert!(error.contains("servingCert.externalSecretRef must name a Secret"), "{error}");
 }
 
@@ -180,7 +180,7 @@ fn openshift_chooses_the_user_of_the_pod() {
 #[test]
 fn a_server_that_is_stopped_has_no_pod() {
     let replicas = |running| {
-        let objects = objects(&sample("default"), &config(), &settings(), &KUBERNETES, running).unwrap();
+        let objects = objects(&sample("default"), &config(), &settings(), &PLAIN, running).unwrap();
         shown(&objects.workload)["StatefulSet spire-server"]["spec"]["replicas"].clone()
     };
     assert_eq!((replicas(true), replicas(false)), (json!(1), json!(0)));
@@ -194,7 +194,7 @@ fn the_trust_bundle_is_left_to_the_server() {
 
 #[test]
 fn workloads_and_routes_have_no_owner_reference_and_all_else_has_one() {
-    let objects = rendered(&sample("federation-spiffe"), KUBERNETES);
+    let objects = rendered(&sample("federation-spiffe"), PLAIN);
     let has_owner = |object: &Value| object["metadata"]["ownerReferences"][0]["uid"].is_string();
     assert!(shown(&objects.support).values().all(has_owner));
     assert!(!shown(objects.workload.iter().chain(&objects.routes)).values().any(has_owner));
@@ -336,7 +336,7 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
         server(&json!({ "federation": { "bundleEndpoint": {}, "federatesWith": others.collect::<Vec<_>>() } }))
     };
     let refused =
-        |server: &SpireServer, config: &Config| objects(server, config, &settings(), &KUBERNETES, true).unwrap_err();
+        |server: &SpireServer, config: &Config| objects(server, config, &settings(), &PLAIN, true).unwrap_err();
     let own = refused(&domains(&["a.example.com", "example.org"]), &config());
     assert!(
         own.starts_with("spec.federation.federatesWith[1].trustDomain is \"example.org\"") && own.contains("remove it"),
@@ -353,21 +353,21 @@ fn what_cannot_be_is_refused_with_the_field_and_the_remedy() {
 
 #[test]
 fn without_the_kind_of_cluster_spiffe_ids_none_is_written_and_that_is_said() {
-    let platform = Platform { spiffe_ids: false, ..KUBERNETES };
+    let platform = Platform { spiffe_ids: false, ..PLAIN };
     let without = shown(rendered(&sample("default"), platform).iter());
     assert!(without.keys().all(|name| !name.starts_with("ClusterSPIFFEID")));
-    let said = prerequisites(&sample("default"), &settings(), &platform);
+    let said = prerequisites(&sample("default"), &settings(), platform);
     assert!(said.len() == 1 && said[0].contains("ClusterSPIFFEID"), "{said:?}");
-    assert_eq!(prerequisites(&sample("default"), &settings(), &KUBERNETES), [""; 0]);
+    assert_eq!(prerequisites(&sample("default"), &settings(), PLAIN), [""; 0]);
 }
 
 #[test]
 fn rights_to_request_certificates_elsewhere_are_for_others_to_give() {
     let mut server = sample("cert-manager");
-    assert_eq!(prerequisites(&server, &settings(), &KUBERNETES), [""; 0]);
+    assert_eq!(prerequisites(&server, &settings(), PLAIN), [""; 0]);
     let issuer = server.spec.upstream_authority.as_mut().unwrap().cert_manager.as_mut().unwrap();
     issuer.namespace = "certificates".to_owned();
-    let said = prerequisites(&server, &settings(), &KUBERNETES);
+    let said = prerequisites(&server, &settings(), PLAIN);
     assert!(said[0].starts_with("spec.upstreamAuthority.certManager.namespace is \"certificates\""), "{said:?}");
     assert!(!shown_all(&server).contains_key("Role spire-server-cert-manager"));
 }
@@ -391,7 +391,7 @@ fn the_namespace_of_the_operands_is_never_ignored() {
 }
 
 fn hash_of(server: &SpireServer, config: &Config) -> String {
-    let all = shown(objects(server, config, &settings(), &KUBERNETES, true).unwrap().iter());
+    let all = shown(objects(server, config, &settings(), &PLAIN, true).unwrap().iter());
     pod(&all)["metadata"]["annotations"]["ztwim.io/config-hash"].as_str().unwrap().to_owned()
 }
 
@@ -462,8 +462,8 @@ proptest! {
     #[test]
     fn whatever_is_asked_for_is_rendered_and_always_the_same(spec in any_spec()) {
         let server = server(&spec);
-        let first = objects(&server, &config(), &settings(), &KUBERNETES, true).unwrap();
-        prop_assert_eq!(&first, &objects(&server, &config(), &settings(), &KUBERNETES, true).unwrap());
+        let first = objects(&server, &config(), &settings(), &PLAIN, true).unwrap();
+        prop_assert_eq!(&first, &objects(&server, &config(), &settings(), &PLAIN, true).unwrap());
         let text = conf(&server);
         let read: Value = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(&read["server"]["ca_ttl"], &json!(server.spec.ca_validity.to_string()));

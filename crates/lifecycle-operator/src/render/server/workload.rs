@@ -20,8 +20,8 @@ const PROGRAM: &str = "/opt/spire/bin/spire-server";
 /// Where the configurations are.
 const SERVER_CONFIG: &str = "/run/spire/config";
 const MANAGER_CONFIG: &str = "/run/spire/controller-manager";
-/// A new version may change a large database before it answers for the first time: 10 minutes, in periods of 2 seconds.
-const STARTS_WITHIN: i32 = 300;
+/// A new version may change a large database before it answers for the first time: 10 minutes, in periods of a second.
+const STARTS_WITHIN: i32 = 600;
 
 /// The workload. Its pod is replaced when `config_hash` changes.
 pub(super) fn stateful_set(server: &SpireServer, part: &Part<'_>, config_hash: String, running: bool) -> StatefulSet {
@@ -87,7 +87,7 @@ fn server_container(server: &SpireServer, part: &Part<'_>, needs: Needs) -> Cont
         resources: part.resources(),
         volume_mounts: Some(mounts),
         startup_probe: Some(Probe {
-            period_seconds: Some(2),
+            period_seconds: Some(1),
             failure_threshold: Some(STARTS_WITHIN),
             ..http_probe("/live", HEALTH)
         }),

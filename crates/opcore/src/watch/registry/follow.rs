@@ -15,7 +15,7 @@ use crate::watch::{Change, FIRST_DELAY, Pace, supervise};
 
 /// A scope is reported to be in trouble after this many failures in a row, some three seconds after the first: most
 /// failures pass by themselves, and an API server that has just started briefly forbids what it would allow.
-const TELLING: u32 = 5;
+const REPORTED_AFTER: u32 = 5;
 
 /// Why a generation ends.
 enum Ended {
@@ -29,9 +29,9 @@ enum Ended {
 
 /// The result of a report.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Delivery {
     /// The listener handled it.
-    Well,
+    Handled,
     /// The listener knows everything that exists.
     Synced,
     /// The listener panicked.
@@ -48,13 +48,13 @@ pub(super) async fn follow(shared: Arc<Shared>, watched: Arc<Watched>) {
             Ok(Ended::Due) => Opening::Resync,
             Ok(Ended::InDoubt) => Opening::Recovery,
             Err(panic) => {
-                supervise::tell("watch", &shared.metrics, panic.as_ref());
+                supervise::log_panic("watch", &shared.metrics, panic.as_ref());
                 pause(&mut pace).await;
                 Opening::Recovery
             }
         };
-        let told = || shared.tell(|listener| listener.opened(&watched.scope, opening));
-        if watched.gate.follow(generation, told) == Some(false) {
+        let delivery = || shared.notify(|listener| listener.opened(&watched.scope, opening));
+        if watched.gate.follow(generation, delivery) == Some(false) {
             pause(&mut pace).await;
         }
     }
@@ -91,8 +91,8 @@ impl Generation<'_> {
                 // The watch first: a timer that is due anyway can wait, and a test can rely on the order.
                 biased;
                 event = events.next() => {
-                    let told = match event {
-                        Some(Ok(event)) => self.tell(event, missed.is_some()),
+                    let delivery = match event {
+                        Some(Ok(event)) => self.deliver(event, missed.is_some()),
                         Some(Err(error)) => self.failed(error),
                         // The stream does not end; if it ever did, another would be opened.
                         None => {
@@ -100,16 +100,16 @@ impl Generation<'_> {
                             return Ended::InDoubt;
                         }
                     };
-                    match told {
+                    match delivery {
                         None => return Ended::Replaced,
-                        Some(Told::Synced) => {
+                        Some(Delivery::Synced) => {
                             synced = Some(Instant::now());
                             *pace = Pace::default();
                         }
-                        Some(Told::Missed) => {
+                        Some(Delivery::Missed) => {
                             missed = missed.or_else(|| Instant::now().checked_add(pace.next().unwrap_or(FIRST_DELAY)));
                         }
-                        Some(Told::Well) => {}
+                        Some(Delivery::Handled) => {}
                     }
                     if missed.is_some_and(|at| at <= Instant::now()) {
                         return Ended::InDoubt;
@@ -129,31 +129,31 @@ impl Generation<'_> {
 
     /// Reports what follows from an event. While in doubt, it does not report `Synced`. None: there is a newer
     /// generation.
-    fn tell(&mut self, event: Event<DynamicObject>, in_doubt: bool) -> Option<Told> {
+    fn deliver(&mut self, event: Event<DynamicObject>, in_doubt: bool) -> Option<Delivery> {
         self.failures = 0;
         self.trouble(None)?;
         let (shared, watched) = (self.shared, self.watched);
         self.watched.gate.pass(self.number, || {
             let changes = lock(&watched.known).translate(event);
-            let mut result = Told::Well;
+            let mut result = Delivery::Handled;
             for change in changes {
                 if change == Change::Synced {
-                    if in_doubt || result == Told::Missed {
+                    if in_doubt || result == Delivery::Missed {
                         continue;
                     }
-                    result = Told::Synced;
+                    result = Delivery::Synced;
                 }
                 let subject = match &change {
-                    Change::Seen(object) => Some(Key::of(object)),
+                    Change::Observed(object) => Some(Key::of(object)),
                     Change::Gone(key) => Some(key.clone()),
                     Change::Synced => None,
                 };
-                if !shared.tell(|listener| listener.changed(&watched.scope, change)) {
+                if !shared.notify(|listener| listener.changed(&watched.scope, change)) {
                     if let Some(subject) = subject {
                         lock(&watched.known).again(subject);
                     }
-                    shared.tell(|listener| listener.missed(&watched.scope));
-                    result = Told::Missed;
+                    shared.notify(|listener| listener.missed(&watched.scope));
+                    result = Delivery::Missed;
                 }
             }
             result
@@ -161,16 +161,16 @@ impl Generation<'_> {
     }
 
     /// None: there is a newer generation.
-    fn failed(&mut self, error: watcher::Error) -> Option<Told> {
+    fn failed(&mut self, error: watcher::Error) -> Option<Delivery> {
         let scope = &self.watched.scope;
         self.watched.gate.pass(self.number, || lock(&self.watched.known).begin_anew())?;
         self.shared.metrics.watch_broke(&self.watched.words());
-        tracing::warn!(%scope, "a watch broke and is opened again: {}", crate::error::chain(&error));
+        tracing::warn!(%scope, "a watch broke and is restarted: {}", crate::error::chain(&error));
         self.failures += 1;
-        if self.failures >= TELLING {
+        if self.failures >= REPORTED_AFTER {
             self.trouble(Some(&Trouble::of(error)))?;
         }
-        Some(Told::Well)
+        Some(Delivery::Handled)
     }
 
     /// Records what prevents the scope from being watched, and reports it if it differs from before. None: there is a
@@ -179,7 +179,7 @@ impl Generation<'_> {
         self.watched.gate.pass(self.number, || {
             let before = std::mem::replace(&mut *lock(&self.watched.trouble), trouble.cloned());
             if before.map(|trouble| trouble.kind) != trouble.map(|trouble| trouble.kind) {
-                self.shared.tell(|listener| listener.troubled(&self.watched.scope, trouble));
+                self.shared.notify(|listener| listener.troubled(&self.watched.scope, trouble));
             }
         })
     }

@@ -1,4 +1,4 @@
-//! A typed kind over a built-in module.
+//! A kind that wraps a built-in module.
 #![allow(unreachable_pub, reason = "the derived schemas repeat each struct where nobody can reach it")]
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::WorkspacePhase;
 
-/// A random value and a file with it, made by the built-in module `simple`.
+/// A random value and a file that contains it, made by the built-in module `simple`.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infra.opr8r",
@@ -30,40 +30,41 @@ use super::WorkspacePhase;
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SimpleResourceSpec {
-    /// How long the random value is.
+    /// The length of the random value.
     #[schemars(range(min = 1, max = 4096))]
     pub length: i32,
-    /// What the file begins with.
+    /// The text that the file begins with.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1_000_000))]
     pub prefix: String,
-    /// Settings: `special` and `upper` say whether such characters may occur, `sleep` is a time to wait, as in `60s`.
+    /// Settings of the module: `special` and `upper` determine whether such characters may occur; `sleep` is a time to
+    /// wait, such as `60s`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vars: BTreeMap<String, String>,
 }
 
-/// What is known of a resource.
+/// The observed state of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SimpleResourceStatus {
-    /// Where it stands, in one word.
+    /// The phase of the workspace that belongs to the resource.
     pub phase: WorkspacePhase,
-    /// Where it stands, in a sentence.
+    /// A message that describes the phase.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The value.
+    /// The random value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random_value: Option<String>,
-    /// The file.
+    /// The path of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_path: Option<String>,
-    /// The inputs that were last applied.
+    /// The digest of the inputs that were last applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied_hash: Option<String>,
-    /// The generation of the spec that this speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`, `Reconciling`, `Stalled`.
+    /// The conditions of the resource: `Ready`, and `Reconciling` or `Stalled` while they are true.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }

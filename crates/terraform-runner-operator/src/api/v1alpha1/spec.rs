@@ -1,4 +1,4 @@
-//! What a workspace asks for.
+//! The desired state of a workspace.
 #![allow(unreachable_pub, reason = "the derived schemas repeat each struct where nobody can reach it")]
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::TerraformWorkspaceStatus;
 
-/// What the API server takes for the name of an object: with another, a request would be for something else.
+/// What the API server accepts as the name of an object. With any other name, a request would address something else.
 const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
-/// A Terraform or OpenTofu configuration that is kept applied.
+/// A Terraform or OpenTofu configuration that the operator keeps applied.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infra.opr8r",
@@ -38,32 +38,33 @@ pub struct TerraformWorkspaceSpec {
     /// The root module.
     pub module: Module,
 
-    /// Values of the module's variables, of any type. They reach the module as data: nothing in them is evaluated.
+    /// Values of the variables of the module, of any type. They are passed to the module as data; expressions in them
+    /// are not evaluated.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "any_values")]
     pub variables: BTreeMap<String, Value>,
 
-    /// Values of variables from Secrets and ConfigMaps of the same namespace, one variable per key. What comes later, and
-    /// what is in `variables`, wins.
+    /// Sources of values of variables: Secrets and ConfigMaps of the same namespace, one variable per key. Later
+    /// sources override earlier ones, and `variables` overrides all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub variables_from: Vec<VariablesFrom>,
 
-    /// Environment of the Terraform process: credentials, settings of providers.
+    /// Environment variables of the Terraform process, for example credentials and settings of providers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub env: Vec<EnvVar>,
 
-    /// Whether a person has to approve a plan before it is applied.
+    /// Whether a person must approve a plan before it is applied.
     #[serde(default)]
     pub approval: Approval,
 
-    /// How often, and with what consequence, reality is compared with the state.
+    /// How often the real infrastructure is compared with the state, and what happens if it differs.
     #[serde(default)]
     pub drift: Drift,
 
-    /// What becomes of what was made when the workspace is deleted.
+    /// What happens to the resources when the workspace is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 
@@ -71,92 +72,93 @@ pub struct TerraformWorkspaceSpec {
     #[serde(default)]
     pub timeouts: Timeouts,
 
-    /// The program that does the work.
+    /// The program that runs the module.
     #[serde(default)]
     pub engine: Engine,
 
-    /// Where the state is.
+    /// Where the state is stored.
     #[serde(default)]
     pub backend: Backend,
 
-    /// The pods in which it runs.
+    /// Settings of the pods of runs.
     #[serde(default)]
     pub runner: Runner,
 
-    /// Where the outputs go.
+    /// Where the outputs are written.
     #[serde(default)]
     pub outputs: Outputs,
 
-    /// Workspaces of the same namespace that must be ready before this one is planned. They are destroyed after it.
+    /// Workspaces of the same namespace that must be ready before this workspace is planned. They are destroyed after
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub depends_on: Vec<Dependency>,
 
-    /// Start no further run, as long as this is true. A run that is under way ends as it would have.
+    /// If true, no further run starts. A run that is in progress is completed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
 
-    /// How much of the past is kept.
+    /// How many states and failed Jobs are kept.
     #[serde(default)]
     pub history: History,
 }
 
-/// The root module: exactly one of these.
+/// The root module. Exactly one of the fields must be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("[has(self.inline), has(self.configMapRef), has(self.builtin)].filter(x, x).size() == 1")
-    .message("name exactly one of inline, configMapRef and builtin"))]
+    .message("set exactly one of inline, configMapRef and builtin"))]
 pub struct Module {
-    /// The files themselves.
+    /// The files of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<InlineModule>,
-    /// A ConfigMap of the same namespace whose keys are the files.
+    /// A ConfigMap of the same namespace. Each key is a file of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<LocalRef>,
-    /// A module that the operator brings along, by its name.
+    /// The name of a module that is part of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub builtin: Option<String>,
 }
 
-/// Files of a module.
+/// The files of a module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InlineModule {
-    /// By their paths, relative to the root of the module.
+    /// The content of the files, by their paths relative to the root of the module.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 256))]
     pub files: BTreeMap<String, String>,
 }
 
-/// An object of the same namespace.
+/// A reference to an object of the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LocalRef {
-    /// Its name.
+    /// The name of the object.
     #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub name: String,
 }
 
-/// Where values of variables come from: exactly one of a Secret and a ConfigMap.
+/// A source of values of variables. Exactly one of `secretRef` and `configMapRef` must be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("has(self.secretRef) != has(self.configMapRef)")
-    .message("name exactly one of secretRef and configMapRef"))]
+    .message("set exactly one of secretRef and configMapRef"))]
 pub struct VariablesFrom {
-    /// A Secret. Its values are kept out of logs, Events and statuses.
+    /// A Secret. Its values do not appear in logs, Events and statuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalRef>,
     /// A ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<LocalRef>,
-    /// Only these keys. None: all of them.
+    /// The keys to use. If empty, all keys are used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub keys: Vec<String>,
     /// How the values are read.
     #[serde(default, rename = "as")]
     pub form: Form,
-    /// Go on without it while it does not exist.
+    /// Whether the source may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
@@ -164,37 +166,37 @@ pub struct VariablesFrom {
 /// How a value of a Secret or a ConfigMap is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Form {
-    /// As it is: a string, which Terraform turns into a number or a boolean where a variable asks for one.
+    /// As a string. Terraform converts it to a number or a boolean where the type of the variable requires it.
     #[default]
     Text,
     /// As JSON, for lists and objects.
     Json,
 }
 
-/// One variable of the environment.
+/// An environment variable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("!(has(self.value) && has(self.valueFrom))")
-    .message("name value or valueFrom, not both"))]
+    .message("set at most one of value and valueFrom"))]
 pub struct EnvVar {
-    /// Its name.
+    /// The name of the variable.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
     pub name: String,
-    /// Its value.
+    /// The value of the variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Where its value comes from.
+    /// The source of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<ValueFrom>,
 }
 
-/// Where a value comes from: exactly one of a Secret and a ConfigMap.
+/// The source of a value. Exactly one of `secretKeyRef` and `configMapKeyRef` must be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("has(self.secretKeyRef) != has(self.configMapKeyRef)")
-    .message("name exactly one of secretKeyRef and configMapKeyRef"))]
+    .message("set exactly one of secretKeyRef and configMapKeyRef"))]
 pub struct ValueFrom {
-    /// A key of a Secret. Its value is kept out of logs, Events and statuses.
+    /// A key of a Secret. Its value does not appear in logs, Events and statuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<KeyRef>,
     /// A key of a ConfigMap.
@@ -202,43 +204,44 @@ pub struct ValueFrom {
     pub config_map_key_ref: Option<KeyRef>,
 }
 
-/// A key of an object of the same namespace.
+/// A reference to a key of an object of the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyRef {
-    /// The object's name.
+    /// The name of the object.
     #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub name: String,
     /// The key.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
-    /// Go on without it while it does not exist.
+    /// Whether the object or its key may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
 
-/// Whether a person has to approve a plan before it is applied.
+/// Whether a person must approve a plan before it is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Approval {
-    /// No: planned and applied in one go.
+    /// No approval is required: a run plans and applies.
     #[default]
     Auto,
-    /// Always.
+    /// Every plan requires approval.
     Manual,
-    /// Only a plan that destroys, replaces or forgets something.
+    /// Only plans that destroy, replace or forget resources require approval.
     AutoUnlessDestroy,
 }
 
-/// How often, and with what consequence, reality is compared with the state.
+/// How often the real infrastructure is compared with the state, and what happens if it differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("!has(self.interval) || duration(self.interval) >= duration('1s')")
-    .message("interval is at least 1s; action: Off compares nothing"))]
+    .message("interval must be at least 1s; to disable the comparison, set action to Off"))]
 pub struct Drift {
-    /// How often; each workspace a little off, so that not all are checked at once.
+    /// The interval between comparisons. Each workspace deviates from it a little, so that they are not all compared at
+    /// the same time.
     #[serde(default = "drift_interval")]
     pub interval: Span,
-    /// What follows from a difference.
+    /// What happens if the infrastructure differs from the state.
     #[serde(default)]
     pub action: DriftAction,
 }
@@ -253,35 +256,36 @@ fn drift_interval() -> Span {
     Span::from_secs(30 * 60)
 }
 
-/// What follows from a difference between reality and the state.
+/// What happens if the real infrastructure differs from the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DriftAction {
-    /// Nobody looks.
+    /// The infrastructure is not compared with the state.
     Off,
-    /// It is told.
+    /// The difference is reported.
     #[default]
     Report,
-    /// It is told and mended, under the same `approval` as any plan.
+    /// The difference is reported and corrected. The plan that corrects it is subject to `approval` like any other.
     Correct,
 }
 
-/// What becomes of what was made when the workspace is deleted.
+/// What happens to the resources of a workspace when the workspace is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// It is destroyed; the workspace stays until that is done.
+    /// They are destroyed. The workspace remains until that is done.
     #[default]
     Destroy,
-    /// It stays, and so does its state.
+    /// They are left as they are, and so is the state.
     Retain,
-    /// It is destroyed if that can be done; if not, the workspace goes all the same and says what it leaves.
+    /// They are destroyed if possible. If not, the workspace is deleted anyway, and an Event reports what is left.
     Force,
 }
 
-/// How long each part of a run may take. Terraform is asked to stop, saves its state, and ends.
+/// How long each part of a run may take. When the time is over, Terraform is asked to stop; it then saves its state and
+/// ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("[has(self.plan) ? self.plan : '1s', has(self.apply) ? self.apply : '1s', has(self.destroy) ? self.destroy : '1s'].all(time, duration(time) >= duration('1s'))")
-    .message("a timeout is at least 1s"))]
+    .message("a timeout must be at least 1s"))]
 pub struct Timeouts {
     /// Fetching providers and modules, and planning.
     #[serde(default = "ten_minutes")]
@@ -308,20 +312,20 @@ fn half_an_hour() -> Span {
     Span::from_secs(1800)
 }
 
-/// The program that does the work.
+/// The program that runs the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Engine {
-    /// Which program.
+    /// The program.
     #[serde(default)]
     pub binary: Binary,
-    /// An image that has it in its path. None: the operator's own, with OpenTofu.
+    /// An image that has the program in its path. If unset, the image of the operator with OpenTofu is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
 }
 
-/// The program that does the work.
+/// The program that runs the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Binary {
@@ -333,7 +337,7 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// The name of the program.
+    /// The file name of the program.
     pub fn program(self) -> &'static str {
         match self {
             Self::Tofu => "tofu",
@@ -342,16 +346,16 @@ impl Binary {
     }
 }
 
-/// Where the state is: at most one of these, and the first when there is none.
+/// Where the state is stored. At most one of the fields may be set; if none is, the state is stored as with `managed`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("!(has(self.managed) && has(self.custom))")
-    .message("name managed or custom, not both"))]
+    .message("set at most one of managed and custom"))]
 pub struct Backend {
-    /// In Secrets of the same namespace, with their own lock and versions.
+    /// The state is stored in Secrets of the same namespace, with a lock and a history of versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedBackend>,
-    /// In a backend that Terraform itself knows.
+    /// The state is stored in a backend of Terraform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<CustomBackend>,
 }
@@ -360,52 +364,53 @@ pub struct Backend {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ManagedBackend {
-    /// Begin with a state that is there already, as long as there is none of its own: what it tells of is taken over.
+    /// An existing state to start with, as long as the workspace has no state of its own. The workspace then manages
+    /// the resources in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopt: Option<AdoptedState>,
 }
 
-/// A state that is there already.
+/// A reference to an existing state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdoptedState {
-    /// A Secret of the same namespace: one that a workspace left under `deletionPolicy: Retain` (`…-state`), one of the
-    /// backend `kubernetes` (key `tfstate`), or one with the key `terraform.tfstate`. It stays as it is.
+    /// A Secret of the same namespace: one that a workspace with `deletionPolicy: Retain` left (`…-state`), one of the
+    /// backend `kubernetes` (key `tfstate`), or one with the key `terraform.tfstate`. The Secret is not changed.
     pub secret_ref: LocalRef,
 }
 
 impl ManagedBackend {
-    /// The Secret with the state to begin with, if one is named.
+    /// The name of the Secret with the state to start with, if one is set.
     pub fn adopted(&self) -> Option<&str> {
         self.adopt.as_ref().map(|adopted| adopted.secret_ref.name.as_str())
     }
 }
 
 impl Backend {
-    /// The Secret with the state to begin with, if one is named.
+    /// The name of the Secret with the state to start with, if one is set.
     pub fn adopted(&self) -> Option<&str> {
         self.managed.as_ref()?.adopted()
     }
 }
 
-/// A backend that Terraform itself knows.
+/// A backend of Terraform.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CustomBackend {
-    /// Its type, such as `s3` or `gcs`.
+    /// The type of the backend, such as `s3` or `gcs`.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z][a-z0-9_]*$"))]
     pub kind: String,
-    /// Its settings.
+    /// The settings of the backend.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "any_values")]
     pub config: BTreeMap<String, Value>,
-    /// Further settings, one per key; they win.
+    /// A source of further settings, one per key. They override `config`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_from: Option<ConfigFrom>,
 }
 
-/// Where settings of a backend come from.
+/// A source of settings of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConfigFrom {
@@ -413,48 +418,48 @@ pub struct ConfigFrom {
     pub secret_ref: LocalRef,
 }
 
-/// The pods in which it runs.
+/// Settings of the pods of runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Runner {
-    /// What is added to the pods.
+    /// Fields to add to the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
 }
 
-/// What is added to the pods of runs.
+/// Fields to add to the pods of runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodTemplate {
-    /// Labels and annotations.
+    /// Labels and annotations to add.
     #[serde(default)]
     pub metadata: PodTemplateMetadata,
-    /// Where and how they run.
+    /// Fields of the pod spec to add.
     #[serde(default)]
     pub spec: PodTemplateSpec,
 }
 
-/// Labels and annotations of the pods.
+/// Labels and annotations to add to the pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodTemplateMetadata {
-    /// Labels, beside our own.
+    /// Labels to add to those that the operator sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations to add.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Where and how the pods run. What is not here is ours: the pods meet the restricted Pod Security Standard, unless
-/// volumes are added that it forbids.
+/// Fields to add to the spec of the pods. The operator sets all other fields. The pods meet the restricted Pod Security
+/// Standard, unless volumes are added that it forbids.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodTemplateSpec {
-    /// Labels that a node must have.
+    /// Labels that a node must have, as in a pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that are tolerated, as in a pod.
+    /// Tolerations, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "any_objects")]
     pub tolerations: Vec<Value>,
@@ -466,55 +471,57 @@ pub struct PodTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub resources: Option<Value>,
-    /// Volumes, as in a pod: data, and projected tokens for the identity of a cloud. The names `inputs`, `work`, `tmp`,
-    /// `token` and `tools` are taken.
+    /// Volumes, as in a pod, for example data or projected tokens for a cloud identity. The names `inputs`, `work`,
+    /// `tmp`, `token` and `tools` are reserved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "any_objects")]
     pub volumes: Vec<Value>,
-    /// Where they are mounted in the container in which Terraform runs, as in a pod.
+    /// Where the volumes are mounted in the container in which Terraform runs, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "any_objects")]
     pub volume_mounts: Vec<Value>,
-    /// Secrets to pull images with.
+    /// Secrets with which images are pulled, as in a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<LocalRef>,
-    /// A ServiceAccount of the same namespace, for the identity of a cloud. None: one that is made for the workspace.
+    /// A ServiceAccount of the same namespace, for example for a cloud identity. If unset, the operator creates one for
+    /// the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub service_account_name: Option<String>,
-    /// The priority class.
+    /// The name of a PriorityClass, as in a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
-    /// The runtime class.
+    /// The name of a RuntimeClass, as in a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
 }
 
-/// Where the outputs go.
+/// Where the outputs are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = Rule::new("!has(self.secretName) || !self.secretName.matches('^tf-.+-[0-9a-f]{8}-(state|plan|report|in|key)(-.*)?$')")
-    .message("workspaces keep their states, plans and inputs in Secrets like this secretName: choose another name"))]
+    .message("secretName is reserved for the Secrets in which workspaces store states, plans and inputs; choose another name"))]
 pub struct Outputs {
-    /// The Secret, one key per output. None: `<name>-outputs`.
+    /// The name of the Secret with one key per output. Defaults to `<name>-outputs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub secret_name: Option<String>,
-    /// Only these outputs. None: all of them.
+    /// The outputs to write. If empty, all outputs are written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub include: Vec<String>,
 }
 
 impl Outputs {
-    /// The name of the Secret, if it is like those in which workspaces keep something; see
-    /// [`Names`](crate::run::names::Names). The API server refuses it, unless it was there before.
+    /// Returns the name of the Secret if it has the form of the names of the Secrets in which workspaces keep their
+    /// data; see [`Names`](crate::run::names::Names). The API server rejects such a name, except in objects that had it
+    /// before the rule existed.
     pub fn taken(&self) -> Option<&str> {
         let name = self.secret_name.as_deref()?;
         let parts: Vec<&str> = name.strip_prefix("tf-")?.split('-').collect();
         let is_digest = |part: &str| part.len() == 8 && part.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
         let is_kept = |part: &str| matches!(part, "state" | "plan" | "report" | "in" | "key");
-        // What comes before the digest is the name of a workspace.
+        // The part before the digest is the name of a workspace.
         parts
             .windows(2)
             .skip(1)
@@ -527,20 +534,21 @@ impl Outputs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Dependency {
-    /// Its name, in the same namespace.
+    /// The name of the workspace, in the same namespace.
     #[schemars(length(min = 1, max = 253), regex(pattern = NAME))]
     pub name: String,
 }
 
-/// How much of the past is kept.
+/// How many states and failed Jobs are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct History {
-    /// Versions of the state.
+    /// The number of versions of the state to keep.
     #[serde(default = "ten")]
     #[schemars(range(min = 1, max = 20))]
     pub states: i32,
-    /// Failed Jobs, with the logs of their pods. Others go when their result is recorded.
+    /// The number of failed Jobs to keep, with the logs of their pods. Other Jobs are deleted when their result is
+    /// recorded.
     #[serde(default = "three")]
     #[schemars(range(min = 0, max = 20))]
     pub failed_jobs: i32,
@@ -568,12 +576,12 @@ fn any_values(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-/// A part of a pod, checked when the pod is made.
+/// A part of a pod spec, validated when the pod is created.
 fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// Parts of a pod, checked when the pod is made.
+/// Parts of a pod spec, validated when the pod is created.
 fn any_objects(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "array", "maxItems": 64, "items": any_object(generator) })
 }

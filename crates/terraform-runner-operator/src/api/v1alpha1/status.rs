@@ -1,4 +1,4 @@
-//! What is known of a workspace.
+//! The observed state of a workspace.
 
 use jiff::Timestamp;
 use opcore::conditions::Condition;
@@ -9,71 +9,72 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::Approval;
 
-/// What is known of a workspace. Nothing sensitive is in here.
+/// The observed state of a workspace. It contains no sensitive values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TerraformWorkspaceStatus {
-    /// Where it stands, in one word.
+    /// The phase of the workspace.
     pub phase: WorkspacePhase,
-    /// The run that is under way, or the last one.
+    /// The current run, or the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
     /// The last plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
-    /// What was last applied in full.
+    /// The last apply that was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied: Option<Applied>,
-    /// The inputs with which an apply last began, if one ever did: what a destroy works from.
+    /// The digest of the inputs with which an apply last started, if one ever did. A destroy uses these inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begun_inputs: Option<String>,
-    /// Where the state was when an apply last began: `managed`, or the type of a custom backend and a digest of its settings,
-    /// keyed for this workspace.
+    /// Where the state was stored when an apply last started: `managed`, or the type of a custom backend and a digest
+    /// of its settings, keyed for this workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begun_backend: Option<String>,
-    /// What the last comparison with reality found.
+    /// The result of the last comparison of the real infrastructure with the state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftStatus>,
-    /// What the `check` blocks of the module found wrong when reality was last looked at.
+    /// The failed assertions of the `check` blocks of the module, as of the last run that evaluated them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed_checks: Vec<Diagnostic>,
     /// The outputs, without their values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputStatus>,
-    /// The Secret that has their values.
+    /// The name of the Secret with the values of the outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outputs_secret: Option<String>,
-    /// From what that Secret was last written, and what it was then: as long as both are so, nobody reads them again.
+    /// The versions of the objects from which that Secret was last written, and the version that it had then. While
+    /// none of them changes, the outputs are not read again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outputs_written: Option<OutputsWritten>,
-    /// The state, when it is in the cluster.
+    /// The state, if it is stored in the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StateStatus>,
-    /// Who holds the lock of the state, as long as that keeps a run from starting.
+    /// The holder of the lock of the state, while the lock prevents a run from starting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockStatus>,
-    /// What Terraform said of the last run, errors first.
+    /// The errors and warnings of the last run, errors first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<Diagnostic>,
-    /// Runs in a row that failed with the same inputs.
+    /// The number of consecutive failed runs with the same inputs.
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: i32,
-    /// When a failed run is tried again.
+    /// When a failed run is retried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// The last runs, the latest first.
+    /// The last runs, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<RunRecord>,
-    /// Requests that were carried out.
+    /// The requests by annotation that were handled.
     #[serde(skip_serializing_if = "Handled::is_empty")]
     pub handled: Handled,
-    /// How far the teardown is.
+    /// The progress of the teardown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub teardown: Option<TeardownRecord>,
-    /// The generation of the spec that this speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`, `Reconciling`, `Stalled`.
+    /// The conditions of the workspace: `Ready`, and `Reconciling` or `Stalled` while they are true.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
@@ -81,43 +82,43 @@ pub struct TerraformWorkspaceStatus {
 opcore::impl_conditions!(TerraformWorkspaceStatus);
 opcore::impl_taken_down!(TerraformWorkspaceStatus);
 
-/// Where a workspace stands, in one word.
+/// The phase of a workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WorkspacePhase {
-    /// Something must come first: an input, a workspace that it depends on, its turn.
+    /// The workspace waits for an input, for a workspace that it depends on, or for its turn to run.
     #[default]
     Pending,
-    /// A run plans.
+    /// A run is planning.
     Planning,
-    /// A plan waits for a person.
+    /// A plan waits for approval.
     AwaitingApproval,
-    /// A run applies.
+    /// A run is applying.
     Applying,
-    /// As the spec asks.
+    /// The infrastructure is as the spec says.
     Ready,
-    /// A run failed, or cannot begin.
+    /// A run failed or cannot start.
     Failed,
-    /// Nothing goes on until someone resumes it.
+    /// No run starts until the workspace is resumed.
     Suspended,
-    /// What was made is being destroyed.
+    /// The resources are being destroyed.
     Deleting,
 }
 
 /// What a run does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Action {
-    /// Plans, and keeps the plan for a person.
+    /// Makes a plan and keeps it for approval.
     Plan,
     /// Plans and applies, or applies a plan that was approved.
     Apply,
-    /// Compares reality with the state.
+    /// Compares the real infrastructure with the state.
     Check,
-    /// Destroys everything.
+    /// Destroys all resources.
     Destroy,
 }
 
 impl Action {
-    /// In one lower-case word, as on the label of its Job.
+    /// The action as one lower-case word, as in the label of its Job.
     pub fn word(self) -> &'static str {
         match self {
             Self::Plan => "plan",
@@ -128,108 +129,108 @@ impl Action {
     }
 }
 
-/// A run: one Job.
+/// A run. Each run is one Job.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// Counts the runs of a workspace.
+    /// The sequence number of the run.
     pub number: i64,
-    /// Its Job.
+    /// The name of the Job.
     pub job: String,
-    /// What it does.
+    /// The action of the run.
     pub action: Action,
-    /// The inputs it works from.
+    /// The digest of the inputs of the run.
     pub inputs: String,
-    /// The approved plan that it applies, if it applies one.
+    /// The id of the approved plan that the run applies, if it applies one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Where the state is, by its inputs.
+    /// Where the state is stored, according to the inputs of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// The Secret with the state that it begins with, if there is none of the workspace's own.
+    /// The name of the Secret with the state that the run starts with if the workspace has no state of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopts: Option<String>,
-    /// Whether a person asked for it, or for a run that failed and that it repeats: then it goes on without a state, or with
-    /// one in another place.
+    /// Whether a user requested this run, or the failed run that it repeats. Such a run continues without a state, or
+    /// with a state in another backend.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
-    /// Whether there must be a state: something was applied, and nobody asked to go on without.
+    /// Whether a state must exist: an apply was completed, and no user requested to continue without its state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_state: bool,
-    /// Whether it takes the newest versions of providers that the module allows.
+    /// Whether the run uses the newest versions of providers that the module allows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub upgrade: bool,
-    /// Whether it repeats a run that failed with the same inputs: what that left half made is not made anew without a
-    /// person.
+    /// Whether the run repeats a run that failed with the same inputs. Resources that the failed run left incomplete
+    /// are then not recreated without approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeats: bool,
-    /// Whether it failed in a way in which the same inputs fail each time: it is not repeated before they change, or someone
-    /// asks for it.
+    /// Whether the run failed in a way in which the same inputs fail every time. It is not repeated until the inputs
+    /// change or a new run is requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lasting: bool,
-    /// The inputs with which an apply had begun before it, if one had.
+    /// The digest of the inputs with which an apply had last started before this run, if one had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_inputs: Option<String>,
-    /// Where the state was then.
+    /// Where the state was stored at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_backend: Option<String>,
-    /// The generation of the spec that it was decided on.
+    /// The generation of the spec when the run was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// When it was decided on.
+    /// When the run was decided.
     pub started_at: Timestamp,
-    /// The UID of its Job, once that is known to exist.
+    /// The UID of the Job, once it is known to exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_uid: Option<String>,
-    /// Whether its pod had not started when nobody waited for it any more: then its Job is deleted, and nothing was done,
-    /// unless the pod starts before it is gone.
+    /// Whether the run was abandoned because its pod did not start in time. Its Job is deleted. Nothing was changed,
+    /// unless the pod starts before the Job is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_up: bool,
-    /// When it was over.
+    /// When the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
-    /// How it ended.
+    /// The outcome of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
 
 impl Run {
-    /// Whether it is over.
+    /// Whether the run has ended.
     pub fn is_over(&self) -> bool {
         self.finished_at.is_some()
     }
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Outcome {
     /// The plan was applied.
     Applied,
     /// There was nothing to change.
     Unchanged,
-    /// The plan is kept and waits for a person.
+    /// The plan was made and waits for approval.
     Planned,
-    /// Reality was compared with the state.
+    /// The real infrastructure was compared with the state.
     Checked,
-    /// Everything was destroyed.
+    /// All resources were destroyed.
     Destroyed,
     /// Terraform reported errors.
     Failed,
-    /// It took longer than it may; Terraform was asked to stop.
+    /// The run exceeded its timeout, and Terraform was asked to stop.
     TimedOut,
-    /// It was asked to stop: its node was drained, its Job deleted.
+    /// The run was asked to stop, because its node was drained or its Job was deleted.
     Interrupted,
-    /// Someone else holds the lock of the state.
+    /// The lock of the state is held by someone else.
     Locked,
-    /// The plan that was approved no longer fits the state.
+    /// The approved plan no longer matches the state.
     Stale,
-    /// It ended without a word: its pod was killed or could not start.
+    /// The run ended without a report: its pod was killed or could not start.
     Lost,
 }
 
 impl Outcome {
-    /// Whether it is what the run was for.
+    /// Whether the run did what it was meant to do.
     pub fn is_good(self) -> bool {
         matches!(self, Self::Applied | Self::Unchanged | Self::Planned | Self::Checked | Self::Destroyed)
     }
@@ -239,51 +240,51 @@ impl Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanStatus {
-    /// By which it is approved.
+    /// The id with which the plan is approved.
     pub id: String,
-    /// The inputs it was made from.
+    /// The digest of the inputs that the plan was made from.
     pub inputs: String,
-    /// The serial of the state it was made from.
+    /// The serial of the state that the plan was made from.
     pub serial: i64,
-    /// How many resources it makes.
+    /// The number of resources that the plan creates.
     pub add: i64,
-    /// How many it changes.
+    /// The number of resources that the plan changes.
     pub change: i64,
-    /// How many it destroys.
+    /// The number of resources that the plan destroys.
     pub destroy: i64,
-    /// How many it takes into the state.
+    /// The number of resources that the plan imports into the state.
     #[serde(default, skip_serializing_if = "is_none")]
     pub import: i64,
-    /// How many have another address in the state from then on.
+    /// The number of resources whose address in the state changes.
     #[serde(default, rename = "move", skip_serializing_if = "is_none")]
     pub moved: i64,
-    /// How many it takes out of the state, and leaves as they are.
+    /// The number of resources that the plan removes from the state without destroying them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub forget: i64,
-    /// The counts in short: `+2 ~0 -1`, and `+0 ~0 -0, 1 to forget`.
+    /// The counts in short: `+2 ~0 -1`, or `+0 ~0 -0, 1 to forget`.
     pub summary: String,
-    /// What a person should look at before it is applied, if there is something.
+    /// Why a person should review the plan before it is applied, if there is a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_reason: Option<ApprovalReason>,
-    /// Whether it waits for a person.
+    /// Whether the plan waits for approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_approval: bool,
-    /// Whether a person threw it away.
+    /// Whether a user discarded the plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub discarded: bool,
-    /// When it was made.
+    /// When the plan was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_at: Option<Timestamp>,
 }
 
 impl PlanStatus {
-    /// What it does beside making, changing and destroying: `1 to import`, `2 to forget`.
+    /// What the plan does apart from creating, changing and destroying: `1 to import`, `2 to forget`.
     pub fn others(import: i64, moved: i64, forget: i64) -> Vec<String> {
         let all = [(import, "import"), (moved, "move"), (forget, "forget")];
         all.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} to {what}")).collect()
     }
 
-    /// Whether it waits for a person where this approval is asked for.
+    /// Whether the plan waits for approval under this policy.
     pub fn waits_under(&self, approval: Approval) -> bool {
         self.needs_approval
             && match approval {
@@ -294,51 +295,51 @@ impl PlanStatus {
     }
 }
 
-/// Why a person should look at a plan before it is applied.
+/// Why a person should review a plan before it is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalReason {
-    /// It destroys or replaces something.
+    /// The plan destroys or replaces resources.
     Destroys,
-    /// It takes something out of the state that stays where it is, and that nobody looks after any more.
+    /// The plan removes resources from the state without destroying them. Nothing manages them afterwards.
     Forgets,
-    /// It destroys and makes anew what an apply that failed left half made, and the last one failed as well.
+    /// The plan replaces resources that a failed apply left incomplete, and the last apply failed as well.
     ReplacesTainted,
 }
 
 impl ApprovalReason {
-    /// In a clause of which the plan is the subject.
+    /// The reason as a clause whose subject is the plan.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Destroys => "it destroys or replaces something",
-            Self::Forgets => "it takes something out of the state that stays where it is",
-            Self::ReplacesTainted => "it destroys and makes anew what the apply that failed left half made",
+            Self::Destroys => "it destroys or replaces resources",
+            Self::Forgets => "it removes resources from the state without destroying them",
+            Self::ReplacesTainted => "it replaces resources that the failed apply left incomplete",
         }
     }
 }
 
-/// What was applied in full.
+/// An apply that was completed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
-    /// The inputs.
+    /// The digest of the inputs.
     pub hash: String,
-    /// The serial of the state after it.
+    /// The serial of the state after the apply.
     pub serial: i64,
-    /// When.
+    /// When the apply was completed.
     pub time: Timestamp,
 }
 
-/// What a comparison with reality found.
+/// The result of a comparison of the real infrastructure with the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftStatus {
-    /// When it was made.
+    /// When the comparison was made.
     pub checked_at: Timestamp,
-    /// How many resources differ.
+    /// The number of resources that differ.
     pub count: i64,
-    /// In short: `None`, or `3 resources`.
+    /// The result in short: `None`, or `3 resources`.
     pub summary: String,
-    /// The first of them.
+    /// The first resources that differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ChangedResource>,
 }
@@ -348,13 +349,13 @@ impl DriftStatus {
     pub const UNKNOWN: &str = "Unknown";
 }
 
-/// A resource and what happened, or happens, to it.
+/// A resource and its change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedResource {
-    /// Its address in the configuration.
+    /// The address of the resource in the configuration.
     pub address: String,
-    /// What: `create`, `update`, `delete`, `replace`, `import`, `move`, `forget`.
+    /// The change: `create`, `update`, `delete`, `replace`, `import`, `move` or `forget`.
     pub action: String,
 }
 
@@ -362,51 +363,52 @@ pub struct ChangedResource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutputStatus {
-    /// Its name: its key in the Secret.
+    /// The name of the output, which is also its key in the Secret.
     pub name: String,
-    /// Whether the module says that it is sensitive.
+    /// Whether the module declares the output as sensitive.
     pub sensitive: bool,
 }
 
-/// From what the Secret with the outputs was last written, and what it was then.
+/// The versions of the objects from which the Secret with the outputs was last written, and the version that it had
+/// then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutputsWritten {
-    /// The generation of the spec, which says where they go.
+    /// The generation of the spec, which determines where the outputs are written.
     pub generation: i64,
-    /// The version of the Secret with what the last run told.
+    /// The resource version of the Secret with the report of the last run.
     pub report: String,
-    /// The version of the Secret with the outputs.
+    /// The resource version of the Secret with the outputs.
     pub secret: String,
 }
 
-/// The state, when it is in the cluster.
+/// A state that is stored in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StateStatus {
-    /// The Secret from which it can be read.
+    /// The name of the Secret with the state.
     pub secret: String,
-    /// Counts its versions.
+    /// The serial of the state.
     pub serial: i64,
-    /// How many resources it has.
+    /// The number of resources in the state.
     pub resources: i64,
-    /// Its size in bytes, as Terraform knows it.
+    /// The uncompressed size of the state in bytes.
     pub bytes: i64,
 }
 
-/// Who holds the lock of the state.
+/// The holder of the lock of the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockStatus {
-    /// Who.
+    /// The name of the holder.
     pub holder: String,
-    /// Since when.
+    /// When the holder acquired the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
 
 impl LockStatus {
-    /// Which lock it is, exactly, as a request to take it away names it: `HOLDER since TIME`.
+    /// Identifies this lock in a request to remove it: `HOLDER since TIME`.
     pub fn words(&self) -> String {
         match self.since {
             Some(since) => format!("{} since {since}", self.holder),
@@ -415,68 +417,68 @@ impl LockStatus {
     }
 }
 
-/// Something that Terraform, or the runner, has to say.
+/// An error or a warning, from Terraform or from the runner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What it is about, in a line.
+    /// A short summary.
     pub summary: String,
-    /// More words; values from Secrets are left out.
+    /// The details, without values from Secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The resource it is about.
+    /// The address of the resource that the diagnostic is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The field of the spec that it is about.
+    /// The field of the spec that the diagnostic is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// The file it is about, with the line: `main.tf:12`.
+    /// The file and line that the diagnostic is about: `main.tf:12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
 }
 
 impl Diagnostic {
-    /// Whether it tells of a `check` block whose assertion does not hold.
+    /// Whether it reports a failed assertion of a `check` block.
     pub fn is_failed_check(&self) -> bool {
         self.severity == Severity::Warning && self.summary == "Check block assertion failed"
     }
 }
 
-/// How bad something is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Severity {
-    /// It kept the run from what it was to do.
+    /// The run could not do what it was meant to do.
     #[default]
     Error,
-    /// Someone should have a look.
+    /// Something that a person should look at.
     Warning,
 }
 
-/// A run of the past.
+/// A past run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunRecord {
-    /// Its number.
+    /// The sequence number of the run.
     pub number: i64,
-    /// What it did.
+    /// The action of the run.
     pub action: Action,
-    /// How it ended.
+    /// The outcome of the run.
     pub outcome: Outcome,
-    /// What it planned: `+2 ~0 -1`.
+    /// The changes that it planned: `+2 ~0 -1`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub summary: String,
-    /// When it was decided on.
+    /// When the run was decided.
     pub started_at: Timestamp,
-    /// How long it took.
+    /// How long the run took.
     pub duration: Span,
-    /// How long each stage in its pod took.
+    /// How long each stage of the run took.
     #[serde(default, skip_serializing_if = "StageTimes::is_empty")]
     pub stages: StageTimes,
 }
 
-/// How long the stages of a run took, each as far as the run got to it.
+/// How long the stages of a run took. Stages that the run did not reach are unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StageTimes {
@@ -486,7 +488,7 @@ pub struct StageTimes {
     /// Planning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<Span>,
-    /// Applying, or destroying.
+    /// Applying or destroying.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apply: Option<Span>,
     /// Reading the outputs.
@@ -500,7 +502,7 @@ impl StageTimes {
     }
 }
 
-/// Requests that were carried out, by the values of their annotations.
+/// The values of the annotations whose requests were handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Handled {
@@ -510,7 +512,7 @@ pub struct Handled {
     /// The last request for newer versions of providers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<String>,
-    /// The last request to take a lock away.
+    /// The last request to remove a lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlock: Option<String>,
 }

@@ -4,32 +4,33 @@ use opcore::act::{Refusal, RefusalReason};
 use opcore::conditions::{READY, is_true};
 use serde_json::json;
 
-use super::{JobSeen, Play, Turn};
+use super::{ObservedJob, Simulation, Turn};
 use crate::api::v1alpha1::{Action, Approval, Outcome, WorkspacePhase};
 use crate::decide::refused;
-use crate::observe::PodSeen;
+use crate::observe::ObservedPod;
 use crate::render::Adopted;
 use crate::run::report::{Report, Stage};
 use crate::slots::Class;
 
-fn manual() -> Play {
-    Play::simple().with("approval", json!("Manual"))
+fn manual() -> Simulation {
+    Simulation::simple().with("approval", json!("Manual"))
 }
 
 /// A workspace whose first plan was approved and applied.
-fn approved() -> Play {
-    let mut play = manual();
-    play.settle();
-    play.ends(Outcome::Planned, |_| {}).settle();
-    play.annotate("infra.opr8r/approve", "plan-1").settle();
-    play.ends(Outcome::Applied, |_| {}).settle();
-    play
+fn approved() -> Simulation {
+    let mut simulation = manual();
+    simulation.settle();
+    simulation.ends(Outcome::Planned, |_| {}).settle();
+    simulation.annotate("infra.opr8r/approve", "plan-1").settle();
+    simulation.ends(Outcome::Applied, |_| {}).settle();
+    simulation
 }
 
 /// The spec was changed again.
-fn edited(mut play: Play, field: &str, value: serde_json::Value) -> Play {
-    play.workspace.metadata.generation = play.workspace.metadata.generation.map(|generation| generation + 1);
-    play.with(field, value)
+fn edited(mut simulation: Simulation, field: &str, value: serde_json::Value) -> Simulation {
+    simulation.workspace.metadata.generation =
+        simulation.workspace.metadata.generation.map(|generation| generation + 1);
+    simulation.with(field, value)
 }
 
 fn refusal(job: &str) -> Refusal {
@@ -40,291 +41,313 @@ fn refusal(job: &str) -> Refusal {
 
 #[test]
 fn inputs_that_change_nothing_are_planned_once_and_ready() {
-    let mut play = approved();
-    play = edited(play, "variables", json!({ "size": 3 }));
-    play.settle();
-    assert_eq!((play.run().number, play.run().action), (3, Action::Plan));
-    play.ends(Outcome::Unchanged, |_| {}).settle();
-    assert_eq!((play.run().number, play.phase()), (3, WorkspacePhase::Ready));
+    let mut simulation = approved();
+    simulation = edited(simulation, "variables", json!({ "size": 3 }));
+    simulation.settle();
+    assert_eq!((simulation.run().number, simulation.run().action), (3, Action::Plan));
+    simulation.ends(Outcome::Unchanged, |_| {}).settle();
+    assert_eq!((simulation.run().number, simulation.phase()), (3, WorkspacePhase::Ready));
     // A destroy works from what exists by now.
-    let inputs = play.run().inputs.clone();
-    play.delete().settle();
-    assert_eq!((play.run().action, &play.run().inputs), (Action::Destroy, &inputs));
+    let inputs = simulation.run().inputs.clone();
+    simulation.delete().settle();
+    assert_eq!((simulation.run().action, &simulation.run().inputs), (Action::Destroy, &inputs));
 }
 
 #[test]
 fn a_module_in_a_backend_of_its_own_that_is_emptied_becomes_ready() {
     let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
-    let mut play = Play::simple().with("backend", s3);
-    play.settle();
-    play.ends(Outcome::Applied, |report| report.state = None).settle();
-    play = edited(play, "variables", json!({ "size": 0 }));
-    play.settle();
+    let mut simulation = Simulation::simple().with("backend", s3);
+    simulation.settle();
+    simulation.ends(Outcome::Applied, |report| report.state = None).settle();
+    simulation = edited(simulation, "variables", json!({ "size": 0 }));
+    simulation.settle();
     let nothing = |report: &mut Report| (report.state, report.empty) = (None, true);
-    play.ends(Outcome::Unchanged, nothing).settle();
-    assert_eq!((play.run().number, play.phase()), (2, WorkspacePhase::Ready));
-    play.delete().settle();
-    assert_eq!(play.run().action, Action::Destroy, "there was something before");
+    simulation.ends(Outcome::Unchanged, nothing).settle();
+    assert_eq!((simulation.run().number, simulation.phase()), (2, WorkspacePhase::Ready));
+    simulation.delete().settle();
+    assert_eq!(simulation.run().action, Action::Destroy, "there was something before");
 }
 
 #[test]
-fn an_approved_plan_whose_job_is_refused_is_tried_again_later_and_later() {
-    let mut play = manual();
-    play.settle();
-    play.ends(Outcome::Planned, |_| {}).settle();
-    play.annotate("infra.opr8r/approve", "plan-1").pass();
-    assert_eq!((play.run().number, play.run().action), (2, Action::Apply));
-    let now = play.now;
-    refused(play.workspace.status.as_mut().unwrap(), &refusal("tf-network-2"), now);
-    play.settle();
-    assert_eq!((play.run().number, play.reason().as_str()), (2, "RunFailed"));
-    play.wait(11).settle();
-    assert_eq!((play.run().number, play.run().plan.as_deref()), (3, Some("plan-1")), "the same plan: nothing was done");
+fn an_approved_plan_whose_job_is_refused_is_retried_with_growing_delays() {
+    let mut simulation = manual();
+    simulation.settle();
+    simulation.ends(Outcome::Planned, |_| {}).settle();
+    simulation.annotate("infra.opr8r/approve", "plan-1").pass();
+    assert_eq!((simulation.run().number, simulation.run().action), (2, Action::Apply));
+    let now = simulation.now;
+    refused(simulation.workspace.status.as_mut().unwrap(), &refusal("tf-network-2"), now);
+    simulation.settle();
+    assert_eq!((simulation.run().number, simulation.reason().as_str()), (2, "RunFailed"));
+    simulation.wait(11).settle();
+    assert_eq!(
+        (simulation.run().number, simulation.run().plan.as_deref()),
+        (3, Some("plan-1")),
+        "the same plan: nothing was done"
+    );
 }
 
 #[test]
 fn what_is_forbidden_before_the_job_is_made_is_not_done() {
     for (field, value) in [("approval", json!("Manual")), ("suspend", json!(true)), ("variables", json!({ "size": 3 }))]
     {
-        let mut play = Play::simple().with("approval", json!("AutoUnlessDestroy"));
-        play.pass();
-        assert_eq!((play.run().number, play.run().action), (1, Action::Apply));
-        play = edited(play, field, value);
-        let writes = play.settle();
+        let mut simulation = Simulation::simple().with("approval", json!("AutoUnlessDestroy"));
+        simulation.pass();
+        assert_eq!((simulation.run().number, simulation.run().action), (1, Action::Apply));
+        simulation = edited(simulation, field, value);
+        let writes = simulation.settle();
         let made = writes.iter().any(|write| write.starts_with("apply Job") && write.ends_with("-1"));
         assert!(!made, "{field}: {writes:?}");
-        assert_eq!(play.workspace.status.as_ref().unwrap().history, [], "{field}: there is nothing to remember");
+        assert_eq!(simulation.workspace.status.as_ref().unwrap().history, [], "{field}: there is nothing to remember");
         match field {
-            "approval" => assert_eq!((play.run().number, play.run().action), (2, Action::Plan)),
-            "suspend" => assert_eq!((play.phase(), play.run().number), (WorkspacePhase::Suspended, 1)),
-            _ => assert_eq!((play.run().number, play.run().action), (2, Action::Apply)),
+            "approval" => assert_eq!((simulation.run().number, simulation.run().action), (2, Action::Plan)),
+            "suspend" => assert_eq!((simulation.phase(), simulation.run().number), (WorkspacePhase::Suspended, 1)),
+            _ => assert_eq!((simulation.run().number, simulation.run().action), (2, Action::Apply)),
         }
-        assert_ne!(play.workspace.spec.approval, Approval::Auto);
+        assert_ne!(simulation.workspace.spec.approval, Approval::Auto);
     }
 }
 
 #[test]
 fn a_new_plan_takes_the_place_of_the_one_that_waited() {
-    let mut play = manual();
-    play.settle();
-    play.ends(Outcome::Planned, |_| {}).settle();
-    play.annotate("infra.opr8r/replan", "now").settle();
-    play.ends(Outcome::Failed, |_| {}).settle();
-    play.annotate("infra.opr8r/approve", "plan-1").settle();
-    assert_eq!((play.run().number, play.reason().as_str()), (2, "RunFailed"), "whoever asked for another one meant it");
-    play.wait(11).settle();
-    assert_eq!((play.run().number, play.run().action), (3, Action::Plan));
+    let mut simulation = manual();
+    simulation.settle();
+    simulation.ends(Outcome::Planned, |_| {}).settle();
+    simulation.annotate("infra.opr8r/replan", "now").settle();
+    simulation.ends(Outcome::Failed, |_| {}).settle();
+    simulation.annotate("infra.opr8r/approve", "plan-1").settle();
+    assert_eq!(
+        (simulation.run().number, simulation.reason().as_str()),
+        (2, "RunFailed"),
+        "whoever asked for another one meant it"
+    );
+    simulation.wait(11).settle();
+    assert_eq!((simulation.run().number, simulation.run().action), (3, Action::Plan));
 }
 
 #[test]
 fn another_backend_can_be_planned_and_approved() {
     let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
-    let mut play = edited(approved(), "backend", s3);
-    play.settle();
-    assert_eq!(play.reason(), "BackendChanged");
-    play.annotate("infra.opr8r/replan", "moved").settle();
-    play.ends(Outcome::Planned, |_| {}).settle();
-    assert_eq!(play.reason(), "AwaitingApproval");
-    play.annotate("infra.opr8r/approve", "plan-3").settle();
-    play.ends(Outcome::Applied, |report| report.state = None).settle();
-    assert_eq!(play.phase(), WorkspacePhase::Ready);
+    let mut simulation = edited(approved(), "backend", s3);
+    simulation.settle();
+    assert_eq!(simulation.reason(), "BackendChanged");
+    simulation.annotate("infra.opr8r/replan", "moved").settle();
+    simulation.ends(Outcome::Planned, |_| {}).settle();
+    assert_eq!(simulation.reason(), "AwaitingApproval");
+    simulation.annotate("infra.opr8r/approve", "plan-3").settle();
+    simulation.ends(Outcome::Applied, |report| report.state = None).settle();
+    assert_eq!(simulation.phase(), WorkspacePhase::Ready);
 }
 
 #[test]
 fn a_run_that_began_nothing_leaves_the_place_of_the_state_as_it_was() {
     let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
     for force in [false, true] {
-        let mut play = Play::simple().with("backend", s3.clone());
-        play.settle();
-        play.ends(Outcome::Applied, |report| report.state = None).settle();
-        let applied = play.run().inputs.clone();
-        play = edited(play, "backend", json!({ "managed": {} }));
-        play.annotate("infra.opr8r/replan", "moved").settle();
-        play.ends(Outcome::Failed, |report| (report.state, report.stage) = (None, Stage::Init)).settle();
+        let mut simulation = Simulation::simple().with("backend", s3.clone());
+        simulation.settle();
+        simulation.ends(Outcome::Applied, |report| report.state = None).settle();
+        let applied = simulation.run().inputs.clone();
+        simulation = edited(simulation, "backend", json!({ "managed": {} }));
+        simulation.annotate("infra.opr8r/replan", "moved").settle();
+        simulation.ends(Outcome::Failed, |report| (report.state, report.stage) = (None, Stage::Init)).settle();
         if force {
-            play = edited(play, "deletionPolicy", json!("Force"));
+            simulation = edited(simulation, "deletionPolicy", json!("Force"));
         }
-        play.delete().settle();
-        assert_eq!((play.run().action, &play.run().inputs), (Action::Destroy, &applied), "{}", play.message());
+        simulation.delete().settle();
+        assert_eq!(
+            (simulation.run().action, &simulation.run().inputs),
+            (Action::Destroy, &applied),
+            "{}",
+            simulation.message()
+        );
     }
-    let mut play = edited(Play::simple().applied(), "backend", s3);
-    play.annotate("infra.opr8r/replan", "moved").settle();
-    play.ends(Outcome::Failed, |report| report.stage = Stage::Plan).settle();
-    play = edited(play, "backend", json!({ "managed": {} }));
-    play.wait(3600).settle();
-    assert_eq!(play.phase(), WorkspacePhase::Ready, "{}", play.message());
+    let mut simulation = edited(Simulation::simple().applied(), "backend", s3);
+    simulation.annotate("infra.opr8r/replan", "moved").settle();
+    simulation.ends(Outcome::Failed, |report| report.stage = Stage::Plan).settle();
+    simulation = edited(simulation, "backend", json!({ "managed": {} }));
+    simulation.wait(3600).settle();
+    assert_eq!(simulation.phase(), WorkspacePhase::Ready, "{}", simulation.message());
 }
 
 #[test]
 fn force_gives_up_after_five_hold_ups_of_the_destroy_and_not_for_what_failed_before() {
-    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
-    play = edited(play, "variables", json!({ "size": 3 }));
+    let mut simulation = Simulation::simple().with("deletionPolicy", json!("Force")).applied();
+    simulation = edited(simulation, "variables", json!({ "size": 3 }));
     for _ in 0..6 {
-        play.settle();
-        play.ends(Outcome::Failed, |report| report.stage = Stage::Apply).settle();
-        play.wait(3600);
+        simulation.settle();
+        simulation.ends(Outcome::Failed, |report| report.stage = Stage::Apply).settle();
+        simulation.wait(3600);
     }
-    play.delete().settle();
+    simulation.delete().settle();
     for held_up in 1..=5 {
-        assert_eq!(play.run().action, Action::Destroy, "{held_up}");
-        assert!(play.workspace.metadata.finalizers.is_some(), "{held_up}");
-        play.ends(Outcome::Interrupted, |_| {}).settle();
-        play.wait(3600).settle();
+        assert_eq!(simulation.run().action, Action::Destroy, "{held_up}");
+        assert!(simulation.workspace.metadata.finalizers.is_some(), "{held_up}");
+        simulation.ends(Outcome::Interrupted, |_| {}).settle();
+        simulation.wait(3600).settle();
     }
-    assert!(play.workspace.metadata.finalizers.is_none(), "{}", play.message());
+    assert!(simulation.workspace.metadata.finalizers.is_none(), "{}", simulation.message());
 }
 
 #[test]
 fn a_destroy_whose_job_is_refused_is_held_up_under_force_and_has_not_failed() {
-    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
-    play.delete();
-    while play.run().action != Action::Destroy {
-        play.pass();
+    let mut simulation = Simulation::simple().with("deletionPolicy", json!("Force")).applied();
+    simulation.delete();
+    while simulation.run().action != Action::Destroy {
+        simulation.pass();
     }
-    let now = play.now;
-    refused(play.workspace.status.as_mut().unwrap(), &refusal("tf-network-2"), now);
-    play.settle();
-    assert!(play.workspace.metadata.finalizers.is_some(), "an API server that has just started forbids for a moment");
-    play.wait(3600).settle();
-    assert_eq!((play.run().number, play.run().action), (3, Action::Destroy));
+    let now = simulation.now;
+    refused(simulation.workspace.status.as_mut().unwrap(), &refusal("tf-network-2"), now);
+    simulation.settle();
+    assert!(
+        simulation.workspace.metadata.finalizers.is_some(),
+        "an API server that has just started forbids for a moment"
+    );
+    simulation.wait(3600).settle();
+    assert_eq!((simulation.run().number, simulation.run().action), (3, Action::Destroy));
 }
 
 #[test]
-fn retain_stops_a_destroy_that_is_under_way_and_waits_for_it() {
-    let mut play = Play::simple().applied();
-    play.delete().settle();
-    assert_eq!(play.run().action, Action::Destroy);
-    play = edited(play, "deletionPolicy", json!("Retain"));
-    let decision = play.decide();
+fn retain_stops_a_destroy_that_is_in_progress_and_waits_for_it() {
+    let mut simulation = Simulation::simple().applied();
+    simulation.delete().settle();
+    assert_eq!(simulation.run().action, Action::Destroy);
+    simulation = edited(simulation, "deletionPolicy", json!("Retain"));
+    let decision = simulation.decide();
     let writes: Vec<String> = decision.writes.iter().map(ToString::to_string).collect();
     assert_eq!(writes.iter().filter(|write| write.starts_with("delete")).count(), 1, "{writes:?}");
     assert!(writes.iter().any(|write| write.starts_with("delete Job")), "the lock stays: {writes:?}");
-    play.seen.jobs.clear();
-    play.seen.pod = PodSeen::Leaving { pod: "pod".to_owned(), node: "node".to_owned(), by: play.now };
-    play.settle();
-    assert!(play.workspace.metadata.finalizers.is_some(), "Terraform may still be saving");
-    play.seen.pod = PodSeen::None;
-    play.settle();
-    assert!(play.workspace.metadata.finalizers.is_none(), "{}", play.message());
+    simulation.observed.jobs.clear();
+    simulation.observed.pod =
+        ObservedPod::Leaving { pod: "pod".to_owned(), node: "node".to_owned(), by: simulation.now };
+    simulation.settle();
+    assert!(simulation.workspace.metadata.finalizers.is_some(), "Terraform may still be saving");
+    simulation.observed.pod = ObservedPod::None;
+    simulation.settle();
+    assert!(simulation.workspace.metadata.finalizers.is_none(), "{}", simulation.message());
 }
 
 #[test]
-fn nobody_is_told_that_a_new_spec_is_applied_while_the_old_one_is_compared() {
-    let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
-    play.wait(700).settle();
-    assert_eq!((play.run().action, play.phase()), (Action::Check, WorkspacePhase::Ready));
-    play = edited(play, "variables", json!({ "size": 3 }));
-    play.settle();
-    let status = play.workspace.status.as_ref().unwrap();
+fn nothing_says_that_a_new_spec_is_applied_while_the_old_one_is_compared() {
+    let mut simulation = Simulation::simple().with("drift", json!({ "interval": "10m" })).applied();
+    simulation.wait(700).settle();
+    assert_eq!((simulation.run().action, simulation.phase()), (Action::Check, WorkspacePhase::Ready));
+    simulation = edited(simulation, "variables", json!({ "size": 3 }));
+    simulation.settle();
+    let status = simulation.workspace.status.as_ref().unwrap();
     assert_eq!(status.observed_generation, Some(2));
     assert!(!is_true(&status.conditions, READY), "{status:?}");
-    assert_eq!(play.phase(), WorkspacePhase::Pending);
-    play.ends(Outcome::Checked, |_| {}).settle();
-    assert_eq!(play.run().action, Action::Apply);
+    assert_eq!(simulation.phase(), WorkspacePhase::Pending);
+    simulation.ends(Outcome::Checked, |_| {}).settle();
+    assert_eq!(simulation.run().action, Action::Apply);
 }
 
 #[test]
 fn a_run_is_not_over_before_its_pod_is_gone() {
-    let mut play = Play::simple();
-    play.settle();
-    play.seen.jobs.clear();
-    play.settle();
-    assert_eq!((play.run().number, play.reason().as_str()), (1, "Applying"), "its pod still runs");
-    play.seen.pod = PodSeen::None;
-    play.settle();
-    assert_eq!(play.reason(), "RunLost");
+    let mut simulation = Simulation::simple();
+    simulation.settle();
+    simulation.observed.jobs.clear();
+    simulation.settle();
+    assert_eq!((simulation.run().number, simulation.reason().as_str()), (1, "Applying"), "its pod still runs");
+    simulation.observed.pod = ObservedPod::None;
+    simulation.settle();
+    assert_eq!(simulation.reason(), "RunLost");
 }
 
 #[test]
 fn a_pod_that_starts_after_all_was_not_given_up() {
-    let mut play = Play::simple();
-    play.settle();
-    play.seen.pod = PodSeen::Stuck("ErrImagePull".to_owned());
-    play.delete();
-    while !play.run().given_up {
-        play.pass();
+    let mut simulation = Simulation::simple();
+    simulation.settle();
+    simulation.observed.pod = ObservedPod::Stuck("ErrImagePull".to_owned());
+    simulation.delete();
+    while !simulation.run().given_up {
+        simulation.pass();
     }
-    play.seen.jobs.clear();
-    play.seen.pod = PodSeen::Started;
-    play.settle();
-    play.seen.pod = PodSeen::None;
-    play.settle();
-    assert_eq!(play.reason(), "DestroyBlocked", "what it made is not known: {}", play.message());
+    simulation.observed.jobs.clear();
+    simulation.observed.pod = ObservedPod::Started;
+    simulation.settle();
+    simulation.observed.pod = ObservedPod::None;
+    simulation.settle();
+    assert_eq!(simulation.reason(), "DestroyBlocked", "what it made is not known: {}", simulation.message());
 }
 
 #[test]
-fn a_destroy_whose_pod_does_not_start_says_so_and_begins_anew_when_the_spec_is_mended() {
-    let mut play = Play::simple().applied();
-    play.delete().settle();
-    assert_eq!((play.run().number, play.reason().as_str()), (2, "Destroying"));
-    play.seen.pod = PodSeen::Stuck("container terraform does not start: ErrImagePull".to_owned());
-    play.settle();
-    assert_eq!(play.reason(), "PodNotStarting");
-    play = edited(play, "engine", json!({ "image": "one/that:is-there" }));
-    play.settle();
-    assert_eq!((play.run().number, play.run().action), (3, Action::Destroy));
+fn a_destroy_whose_pod_does_not_start_says_so_and_starts_again_when_the_spec_is_corrected() {
+    let mut simulation = Simulation::simple().applied();
+    simulation.delete().settle();
+    assert_eq!((simulation.run().number, simulation.reason().as_str()), (2, "Destroying"));
+    simulation.observed.pod = ObservedPod::Stuck("container terraform is not starting: ErrImagePull".to_owned());
+    simulation.settle();
+    assert_eq!(simulation.reason(), "PodNotStarting");
+    simulation = edited(simulation, "engine", json!({ "image": "one/that:is-there" }));
+    simulation.settle();
+    assert_eq!((simulation.run().number, simulation.run().action), (3, Action::Destroy));
 }
 
 #[test]
 fn force_gives_up_a_destroy_whose_pod_does_not_start_in_time() {
-    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
-    play.delete().settle();
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
-    play.wait(119).settle();
-    assert!(play.workspace.metadata.finalizers.is_some(), "it may start yet");
-    assert!(play.decide().next != opcore::Next::OnEvent);
-    play.wait(2).settle();
-    assert!(play.workspace.metadata.finalizers.is_none(), "{}", play.message());
+    let mut simulation = Simulation::simple().with("deletionPolicy", json!("Force")).applied();
+    simulation.delete().settle();
+    simulation.observed.pod = ObservedPod::Stuck("its pod cannot be scheduled".to_owned());
+    simulation.wait(119).settle();
+    assert!(simulation.workspace.metadata.finalizers.is_some(), "it may start yet");
+    assert!(simulation.decide().next != opcore::Next::OnEvent);
+    simulation.wait(2).settle();
+    assert!(simulation.workspace.metadata.finalizers.is_none(), "{}", simulation.message());
 }
 
 #[test]
-fn a_pod_whose_node_does_not_answer_is_told_with_what_helps() {
-    let mut play = Play::simple();
-    play.settle();
-    play.seen.pod = PodSeen::Leaving { pod: "tf-1".to_owned(), node: "node-7".to_owned(), by: play.now };
-    play.settle();
-    assert_eq!(play.reason(), "Applying");
-    play.wait(61).settle();
-    assert_eq!(play.reason(), "PodNotEnding");
-    assert!(play.message().contains("node-7") && play.message().contains("out-of-service"), "{}", play.message());
+fn a_pod_whose_node_does_not_answer_is_reported_with_what_helps() {
+    let mut simulation = Simulation::simple();
+    simulation.settle();
+    simulation.observed.pod =
+        ObservedPod::Leaving { pod: "tf-1".to_owned(), node: "node-7".to_owned(), by: simulation.now };
+    simulation.settle();
+    assert_eq!(simulation.reason(), "Applying");
+    simulation.wait(61).settle();
+    assert_eq!(simulation.reason(), "PodNotEnding");
+    assert!(
+        simulation.message().contains("node-7") && simulation.message().contains("out-of-service"),
+        "{}",
+        simulation.message()
+    );
 }
 
 #[test]
 fn a_job_of_no_run_goes_and_one_that_has_reported_may_end() {
-    let mut play = Play::simple().applied();
+    let mut simulation = Simulation::simple().applied();
     // Kubernetes has not yet noticed that it is over.
-    play.seen.jobs[0].ended = None;
-    play = edited(play, "variables", json!({ "size": 3 }));
-    play.settle();
-    assert_eq!((play.run().number, play.seen.jobs.len()), (2, 2));
-    play.ends(Outcome::Applied, |_| {}).settle();
-    let mut stray: JobSeen = play.seen.jobs[0].clone();
+    simulation.observed.jobs[0].ended = None;
+    simulation = edited(simulation, "variables", json!({ "size": 3 }));
+    simulation.settle();
+    assert_eq!((simulation.run().number, simulation.observed.jobs.len()), (2, 2));
+    simulation.ends(Outcome::Applied, |_| {}).settle();
+    let mut stray: ObservedJob = simulation.observed.jobs[0].clone();
     stray.target.name = "tf-network-stray".to_owned();
     stray.ended = None;
-    play.seen.jobs.push(stray);
-    assert_eq!(play.settle(), ["delete Job infra/tf-network-stray"]);
+    simulation.observed.jobs.push(stray);
+    assert_eq!(simulation.settle(), ["delete Job infra/tf-network-stray"]);
 }
 
 #[test]
-fn a_plan_that_no_longer_fits_is_made_anew_at_once() {
-    let mut play = manual();
-    play.settle();
-    play.ends(Outcome::Planned, |_| {}).settle();
-    play.annotate("infra.opr8r/approve", "plan-1").settle();
-    play.ends(Outcome::Stale, |_| {}).settle();
-    assert_eq!((play.run().number, play.run().action), (3, Action::Plan));
+fn a_plan_that_no_longer_fits_is_made_again_at_once() {
+    let mut simulation = manual();
+    simulation.settle();
+    simulation.ends(Outcome::Planned, |_| {}).settle();
+    simulation.annotate("infra.opr8r/approve", "plan-1").settle();
+    simulation.ends(Outcome::Stale, |_| {}).settle();
+    assert_eq!((simulation.run().number, simulation.run().action), (3, Action::Plan));
 }
 
 #[test]
-fn what_is_wrong_with_a_spec_is_told_with_its_field_until_it_is_mended() {
-    let mut play = Play::simple().applied();
-    play = edited(play, "module", json!({ "builtin": "nothing" }));
-    play.settle();
-    let told = play.workspace.status.as_ref().unwrap().diagnostics.clone();
-    assert_eq!((told.len(), told[0].field.as_deref()), (1, Some("spec.module.builtin")), "{told:?}");
-    play = edited(play, "module", json!({ "inline": { "files": { "main.tf": "" } } }));
-    play.settle();
-    let status = play.workspace.status.as_ref().unwrap();
+fn what_is_wrong_with_a_spec_is_reported_with_its_field_until_it_is_corrected() {
+    let mut simulation = Simulation::simple().applied();
+    simulation = edited(simulation, "module", json!({ "builtin": "nothing" }));
+    simulation.settle();
+    let reported = simulation.workspace.status.as_ref().unwrap().diagnostics.clone();
+    assert_eq!((reported.len(), reported[0].field.as_deref()), (1, Some("spec.module.builtin")), "{reported:?}");
+    simulation = edited(simulation, "module", json!({ "inline": { "files": { "main.tf": "" } } }));
+    simulation.settle();
+    let status = simulation.workspace.status.as_ref().unwrap();
     assert_eq!((status.phase, status.diagnostics.len()), (WorkspacePhase::Ready, 0));
 }
 
@@ -332,161 +355,186 @@ fn what_is_wrong_with_a_spec_is_told_with_its_field_until_it_is_mended() {
 fn a_state_that_was_adopted_is_destroyed_whatever_became_of_the_run_that_did() {
     let adopting = || {
         let adopt = json!({ "managed": { "adopt": { "secretRef": { "name": "old-state" } } } });
-        let mut play = Play::simple().with("backend", adopt).with("approval", json!("AutoUnlessDestroy"));
+        let mut simulation = Simulation::simple().with("backend", adopt).with("approval", json!("AutoUnlessDestroy"));
         let keys = Some(vec!["index.json".to_owned()]);
-        play.seen.adopted = Some(Adopted { secret: "old-state".to_owned(), keys, ..Adopted::default() });
-        play
+        simulation.observed.adopted = Some(Adopted { secret: "old-state".to_owned(), keys, ..Adopted::default() });
+        simulation
     };
-    let mut play = adopting();
-    play.seen.adopted.as_mut().unwrap().keys = None;
-    assert!(play.settle().is_empty());
-    assert_eq!(play.reason(), "InputNotFound");
-    assert!(play.message().contains("Secret old-state does not exist"), "{}", play.message());
+    let mut simulation = adopting();
+    simulation.observed.adopted.as_mut().unwrap().keys = None;
+    assert!(simulation.settle().is_empty());
+    assert_eq!(simulation.reason(), "InputNotFound");
+    assert!(simulation.message().contains("Secret old-state does not exist"), "{}", simulation.message());
 
     for outcome in [Outcome::Planned, Outcome::Failed, Outcome::Unchanged] {
-        let mut play = adopting();
-        play.settle();
-        assert_eq!(play.run().adopts.as_deref(), Some("old-state"));
-        play.ends(outcome, |report| report.plan.as_mut().unwrap().destroy = 1);
-        play.seen.adopted = None;
-        play.settle();
-        play.delete().settle();
-        assert_eq!(play.run().action, Action::Destroy, "{outcome:?}: {}", play.message());
+        let mut simulation = adopting();
+        simulation.settle();
+        assert_eq!(simulation.run().adopts.as_deref(), Some("old-state"));
+        simulation.ends(outcome, |report| report.plan.as_mut().unwrap().destroy = 1);
+        simulation.observed.adopted = None;
+        simulation.settle();
+        simulation.delete().settle();
+        assert_eq!(simulation.run().action, Action::Destroy, "{outcome:?}: {}", simulation.message());
     }
     // Its pod is lost after that, or before.
     for saved in [true, false] {
-        let mut play = adopting();
-        play.settle();
+        let mut simulation = adopting();
+        simulation.settle();
         if saved {
-            play.ends(Outcome::Lost, |_| {}).seen.report = None;
-            play.seen.adopted = None;
+            simulation.ends(Outcome::Lost, |_| {}).observed.report = None;
+            simulation.observed.adopted = None;
         }
-        play.lose_job().settle();
-        play.delete().settle();
-        assert_eq!(play.reason(), if saved { "Destroying" } else { "DestroyBlocked" }, "{}", play.message());
+        simulation.lose_job().settle();
+        simulation.delete().settle();
+        assert_eq!(
+            simulation.reason(),
+            if saved { "Destroying" } else { "DestroyBlocked" },
+            "{}",
+            simulation.message()
+        );
     }
 }
 
 #[test]
-fn what_is_left_is_told_for_every_kind_of_state() {
+fn what_is_left_is_reported_for_every_kind_of_state() {
     let s3 = json!({ "custom": { "type": "s3", "config": { "bucket": "b" } } });
-    let left = |mut play: Play, change: fn(&mut Report)| {
-        play = play.with("deletionPolicy", json!("Retain"));
-        play.settle();
-        play.ends(Outcome::Applied, change).settle();
-        play.delete();
+    let left = |mut simulation: Simulation, change: fn(&mut Report)| {
+        simulation = simulation.with("deletionPolicy", json!("Retain"));
+        simulation.settle();
+        simulation.ends(Outcome::Applied, change).settle();
+        simulation.delete();
         let mut notes = Vec::new();
-        while play.workspace.metadata.finalizers.is_some() {
-            notes.extend(play.decide().notes);
-            play.pass();
+        while simulation.workspace.metadata.finalizers.is_some() {
+            notes.extend(simulation.decide().notes);
+            simulation.pass();
         }
         notes.into_iter().find(|note| note.reason == "Retained").unwrap().message
     };
-    let told = left(Play::simple().with("backend", s3), |report| report.state = None);
-    assert!(told.contains("what it made") && told.contains("s3") && told.contains("-in-"), "{told}");
-    let told = left(Play::simple(), |report| report.state.as_mut().unwrap().resources = -1);
-    assert!(told.contains("what it made") && told.contains("-state") && told.contains("-in-"), "{told}");
-    let told = left(Play::simple(), |report| report.state.as_mut().unwrap().resources = 1);
-    assert!(told.contains("one resource as it is"), "{told}");
+    let reported = left(Simulation::simple().with("backend", s3), |report| report.state = None);
+    assert!(reported.contains("its resources") && reported.contains("s3") && reported.contains("-in-"), "{reported}");
+    let reported = left(Simulation::simple(), |report| report.state.as_mut().unwrap().resources = -1);
+    assert!(
+        reported.contains("its resources") && reported.contains("-state") && reported.contains("-in-"),
+        "{reported}"
+    );
+    let reported = left(Simulation::simple(), |report| report.state.as_mut().unwrap().resources = 1);
+    assert!(reported.contains("one resource as it is"), "{reported}");
 }
 
 #[test]
 fn what_a_run_that_begins_nothing_returns_to_is_kept_for_it() {
-    let mut play = Play::simple();
-    play.settle();
-    let first = play.run().inputs.clone();
-    play.ends(Outcome::Failed, |report| report.stage = Stage::Apply).settle();
-    play = edited(play, "variables", json!({ "size": 3 }));
-    play.settle();
-    play.ends(Outcome::Failed, |report| report.stage = Stage::Plan).settle();
-    play.delete().settle();
-    assert_eq!((play.run().action, &play.run().inputs), (Action::Destroy, &first), "{}", play.message());
+    let mut simulation = Simulation::simple();
+    simulation.settle();
+    let first = simulation.run().inputs.clone();
+    simulation.ends(Outcome::Failed, |report| report.stage = Stage::Apply).settle();
+    simulation = edited(simulation, "variables", json!({ "size": 3 }));
+    simulation.settle();
+    simulation.ends(Outcome::Failed, |report| report.stage = Stage::Plan).settle();
+    simulation.delete().settle();
+    assert_eq!(
+        (simulation.run().action, &simulation.run().inputs),
+        (Action::Destroy, &first),
+        "{}",
+        simulation.message()
+    );
 }
 
 #[test]
 fn who_asked_to_go_on_without_a_state_need_not_ask_again() {
-    let stateless = |mut play: Play| {
-        play.seen.parts.retain(|part| !part.target.name.contains("-state"));
-        play = edited(play, "variables", json!({ "size": 3 }));
-        play.settle();
-        assert_eq!(play.reason(), "StateMissing");
-        play.annotate("infra.opr8r/replan", "anew").settle();
-        assert!(!play.run().expects_state);
-        play
+    let stateless = |mut simulation: Simulation| {
+        simulation.observed.parts.retain(|part| !part.target.name.contains("-state"));
+        simulation = edited(simulation, "variables", json!({ "size": 3 }));
+        simulation.settle();
+        assert_eq!(simulation.reason(), "StateMissing");
+        simulation.annotate("infra.opr8r/replan", "anew").settle();
+        assert!(!simulation.run().expects_state);
+        simulation
     };
-    let mut play = stateless(approved());
-    play.ends(Outcome::Planned, |report| report.state = None).settle();
-    play.workspace.status.as_mut().unwrap().plan.as_mut().unwrap().serial = 0;
-    play.annotate("infra.opr8r/approve", "plan-3").settle();
-    assert_eq!((play.run().number, play.run().plan.as_deref()), (4, Some("plan-3")));
-    assert!(!play.run().expects_state, "Terraform compares an approved plan with what there is");
+    let mut simulation = stateless(approved());
+    simulation.ends(Outcome::Planned, |report| report.state = None).settle();
+    simulation.workspace.status.as_mut().unwrap().plan.as_mut().unwrap().serial = 0;
+    simulation.annotate("infra.opr8r/approve", "plan-3").settle();
+    assert_eq!((simulation.run().number, simulation.run().plan.as_deref()), (4, Some("plan-3")));
+    assert!(!simulation.run().expects_state, "Terraform compares an approved plan with what there is");
 
-    let mut play = Play::simple().applied();
-    play = edited(play, "variables", json!({ "size": 2 }));
-    play.settle();
-    assert!(play.run().expects_state);
-    play.ends(Outcome::Applied, |_| {}).settle();
-    let mut play = stateless(play);
-    play.ends(Outcome::Failed, |report| (report.state, report.stage) = (None, Stage::Init)).settle();
-    assert_eq!(play.reason(), "RunFailed");
-    play.wait(3600).settle();
-    assert!(play.run().number == 4 && !play.run().expects_state, "{:?}", play.run());
+    let mut simulation = Simulation::simple().applied();
+    simulation = edited(simulation, "variables", json!({ "size": 2 }));
+    simulation.settle();
+    assert!(simulation.run().expects_state);
+    simulation.ends(Outcome::Applied, |_| {}).settle();
+    let mut simulation = stateless(simulation);
+    simulation.ends(Outcome::Failed, |report| (report.state, report.stage) = (None, Stage::Init)).settle();
+    assert_eq!(simulation.reason(), "RunFailed");
+    simulation.wait(3600).settle();
+    assert!(simulation.run().number == 4 && !simulation.run().expects_state, "{:?}", simulation.run());
 }
 
 #[test]
 fn a_destroy_that_waited_for_its_operator_has_its_time_to_start() {
-    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
-    play.delete();
-    while play.run().action != Action::Destroy {
-        play.pass();
+    let mut simulation = Simulation::simple().with("deletionPolicy", json!("Force")).applied();
+    simulation.delete();
+    while simulation.run().action != Action::Destroy {
+        simulation.pass();
     }
-    play.wait(600).pass();
-    assert_eq!(play.seen.jobs.iter().filter(|job| job.ended.is_none()).count(), 1, "its Job is made just now");
-    play.seen.pod = PodSeen::None;
-    play.settle();
-    assert_eq!(play.seen.jobs.iter().filter(|job| job.ended.is_none()).count(), 1, "{}", play.message());
-    assert!(play.workspace.metadata.finalizers.is_some());
+    simulation.wait(600).pass();
+    assert_eq!(
+        simulation.observed.jobs.iter().filter(|job| job.ended.is_none()).count(),
+        1,
+        "its Job is made just now"
+    );
+    simulation.observed.pod = ObservedPod::None;
+    simulation.settle();
+    assert_eq!(
+        simulation.observed.jobs.iter().filter(|job| job.ended.is_none()).count(),
+        1,
+        "{}",
+        simulation.message()
+    );
+    assert!(simulation.workspace.metadata.finalizers.is_some());
 }
 
 #[test]
-fn a_pod_that_takes_too_long_to_start_is_told_and_given_up_as_one_that_says_why() {
-    let mut play = Play::simple().with("deletionPolicy", json!("Force")).applied();
-    play.delete().settle();
-    play.seen.pod = PodSeen::Starting { pod: "tf-2".to_owned(), since: Some(play.now) };
-    play.settle();
-    assert_eq!(play.reason(), "Destroying");
-    play.wait(61).settle();
-    assert_eq!(play.reason(), "PodNotStarting");
-    assert!(play.message().contains("kubectl describe pod tf-2"), "{}", play.message());
-    play.wait(60).settle();
-    assert!(play.workspace.metadata.finalizers.is_none(), "{}", play.message());
+fn a_pod_that_takes_too_long_to_start_is_reported_and_given_up_as_one_that_says_why() {
+    let mut simulation = Simulation::simple().with("deletionPolicy", json!("Force")).applied();
+    simulation.delete().settle();
+    simulation.observed.pod = ObservedPod::Starting { pod: "tf-2".to_owned(), since: Some(simulation.now) };
+    simulation.settle();
+    assert_eq!(simulation.reason(), "Destroying");
+    simulation.wait(61).settle();
+    assert_eq!(simulation.reason(), "PodNotStarting");
+    assert!(simulation.message().contains("kubectl describe pod tf-2"), "{}", simulation.message());
+    simulation.wait(60).settle();
+    assert!(simulation.workspace.metadata.finalizers.is_none(), "{}", simulation.message());
 }
 
 #[test]
 fn a_destroy_that_waits_for_its_job_keeps_its_turn() {
-    let mut play = Play::simple().applied();
-    play = edited(play, "variables", json!({ "size": 3 }));
-    play.delete();
-    while play.run().action != Action::Destroy {
-        play.pass();
+    let mut simulation = Simulation::simple().applied();
+    simulation = edited(simulation, "variables", json!({ "size": 3 }));
+    simulation.delete();
+    while simulation.run().action != Action::Destroy {
+        simulation.pass();
     }
-    assert_eq!(play.decide().claims, Turn::Keep(Class::Run));
+    assert_eq!(simulation.decide().claims, Turn::Keep(Class::Run));
 }
 
 #[test]
-fn a_comparison_whose_pod_does_not_start_takes_nothing_away_and_is_told() {
-    let mut play = Play::simple().with("drift", json!({ "interval": "10m" })).applied();
-    play.wait(700).settle();
-    assert_eq!(play.run().action, Action::Check);
-    play.seen.pod = PodSeen::Stuck("its pod waits for a node".to_owned());
-    play.settle();
-    assert_eq!(play.phase(), WorkspacePhase::Ready);
-    assert!(play.message().contains("not compared with reality") && play.message().contains("waits for a node"));
-    play.lose_job();
-    let notes = play.decide().notes;
+fn a_comparison_whose_pod_does_not_start_takes_nothing_away_and_is_reported() {
+    let mut simulation = Simulation::simple().with("drift", json!({ "interval": "10m" })).applied();
+    simulation.wait(700).settle();
+    assert_eq!(simulation.run().action, Action::Check);
+    simulation.observed.pod = ObservedPod::Stuck("its pod cannot be scheduled".to_owned());
+    simulation.settle();
+    assert_eq!(simulation.phase(), WorkspacePhase::Ready);
+    assert!(
+        simulation.message().contains("not being compared with the state")
+            && simulation.message().contains("cannot be scheduled")
+    );
+    simulation.lose_job();
+    let notes = simulation.decide().notes;
     assert_eq!(notes[0].reason, "DriftCheckFailed");
-    play.settle();
-    let status = play.workspace.status.as_ref().unwrap();
+    simulation.settle();
+    let status = simulation.workspace.status.as_ref().unwrap();
     assert_eq!((status.phase, status.diagnostics.len()), (WorkspacePhase::Ready, 0));
     assert_eq!(status.drift.as_ref().unwrap().summary, "Unknown");
 }

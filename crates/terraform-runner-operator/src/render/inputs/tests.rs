@@ -40,7 +40,7 @@ fn a_path_that_leads_out_of_the_module_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_its_field() {
+fn what_is_missing_is_reported_with_its_field() {
     let none = Sources::new();
     let case = |value: Value, expected: &str| assert_eq!(refused(value, &none), expected);
     case(
@@ -57,7 +57,7 @@ fn what_is_missing_is_told_with_its_field() {
     );
     case(
         json!({ "module": { "builtin": "nothing" } }),
-        "spec.module.builtin: there is no built-in module \"nothing\"; there is simple.",
+        "spec.module.builtin: there is no built-in module \"nothing\"; available: simple.",
     );
     case(
         json!({ "module": { "inline": { "files": { "README.md": "x" } } } }),
@@ -77,7 +77,7 @@ fn what_is_optional_may_be_missing() {
 fn the_environment_of_the_runner_cannot_be_changed() {
     for name in ["TF_HTTP_ADDRESS", "PATH", "LD_PRELOAD", "TF_CLI_ARGS_apply", "TF_VAR_a"] {
         let error = refused(json!({ "module": module(), "env": [{ "name": name, "value": "x" }] }), &Sources::new());
-        assert!(error.contains(name) && error.contains("runner sets this"), "{error}");
+        assert!(error.contains(name) && error.contains("the runner sets it"), "{error}");
     }
 }
 
@@ -86,18 +86,19 @@ fn what_no_process_can_be_given_in_its_environment_is_refused_by_name() {
     let long = "x".repeat(LARGEST_ENV + 1);
     let sources = Sources::from([source(Source::Secret, "s", &[("k", &long)])]);
     let refused = |env: Value| refused(json!({ "module": module(), "env": env }), &sources);
-    let most = "a value of the environment has at most 120 KiB, and this one has 121; large values can be variables.";
+    let most =
+        "the value of an environment variable may have at most 120 KiB, but has 121; pass large values as variables.";
     assert_eq!(refused(json!([{ "name": "BIG", "value": long }])), format!("spec.env[\"BIG\"]: {most}"));
     let from = json!({ "secretKeyRef": { "name": "s", "key": "k" } });
     let expected = format!("spec.env[\"BIG\"]: Secret s, key \"k\": {most}");
     assert_eq!(refused(json!([{ "name": "BIG", "valueFrom": from }])), expected);
     assert_eq!(
         refused(json!([{ "name": "NUL", "value": "a\0" }])),
-        "spec.env[\"NUL\"]: a value of the environment cannot hold a NUL."
+        "spec.env[\"NUL\"]: the value of an environment variable cannot contain a NUL character."
     );
     let several: Vec<Value> =
         (0..10).map(|n| json!({ "name": format!("E{n}"), "value": "x".repeat(LARGEST_ENV) })).collect();
-    assert_eq!(refused(json!(several)), "spec.env: all values have at most 1024 KiB together, and these have 1200.");
+    assert_eq!(refused(json!(several)), "spec.env: all values may have at most 1024 KiB in total, but have 1200.");
 }
 
 #[test]
@@ -109,14 +110,15 @@ fn a_volume_of_the_runner_can_neither_be_replaced_nor_mounted() {
     for name in ["inputs", "work", "tmp", "token", "tools"] {
         for part in ["volumes", "volumeMounts"] {
             let field = format!("spec.runner.podTemplate.spec.{part}[1].name");
-            let expected = format!("{field}: the runner has a volume {name:?} of its own: choose another name.");
+            let expected =
+                format!("{field}: the volume name {name:?} is reserved for the runner; choose another name.");
             assert_eq!(refused(part, name), expected);
         }
     }
 }
 
 #[test]
-fn json_from_a_secret_that_is_none_is_told_without_its_value() {
+fn json_from_a_secret_that_is_none_is_reported_without_its_value() {
     let sources = Sources::from([source(Source::Secret, "creds", &[("list", "hunter2")])]);
     let value = json!({ "module": module(), "variablesFrom": [{ "secretRef": { "name": "creds" }, "as": "Json" }] });
     let error = refused(value, &sources);
@@ -225,7 +227,10 @@ fn what_cannot_be_written_in_the_pod_is_refused_by_name() {
     }
     let sources = Sources::from([source(Source::ConfigMap, "m", &[("main.tf", ""), ("errored.tfstate", "")])]);
     let error = refused(json!({ "module": { "configMapRef": { "name": "m" } } }), &sources);
-    assert_eq!(error, "spec.module.configMapRef: key \"errored.tfstate\": the runner uses this name: rename the file.");
+    assert_eq!(
+        error,
+        "spec.module.configMapRef: key \"errored.tfstate\": the name is reserved for the runner; rename the file."
+    );
 }
 
 /// The message for a custom backend, in pods with this template.
@@ -379,7 +384,7 @@ fn a_number_is_confidential_as_it_is_written_and_as_it_is_read() {
 fn inputs_too_large_to_be_kept_are_refused_by_name() {
     let sources = Sources::from([source(Source::ConfigMap, "m", &[("main.tf", &"x".repeat(9 << 20))])]);
     let error = refused(json!({ "module": { "configMapRef": { "name": "m" } } }), &sources);
-    assert!(error.starts_with("spec.module: module and variables have"), "{error}");
+    assert!(error.starts_with("spec.module: the module and the variables have"), "{error}");
 }
 
 #[test]
@@ -400,7 +405,7 @@ fn of_what_a_spec_refers_to_only_the_keys_that_it_names_are_wanted() {
 }
 
 #[test]
-fn more_objects_than_are_read_are_refused_with_the_cure() {
+fn more_objects_than_are_read_are_refused_with_the_remedy() {
     assert_eq!(super::few_enough(64), Ok(()));
     let problem = super::few_enough(65).unwrap_err();
     assert!(problem.to_string().contains("65 Secrets and ConfigMaps") && !problem.may_come, "{problem}");
@@ -415,7 +420,7 @@ fn the_hash_of_inputs_is_keyed_and_what_was_applied_without_a_key_is_still_the_s
         keyed_inputs(&spec, &Sources::new(), &key).unwrap()
     };
     let (one, other, plain) = (with("1".repeat(64).as_str(), &[]), with("2".repeat(64).as_str(), &[]), with("", &[]));
-    assert!(one.hash != other.hash && one.hash != plain.hash, "nobody can tell by the hash what the value is");
+    assert!(one.hash != other.hash && one.hash != plain.hash, "the hash does not reveal the value");
     // Hashes from before keys were introduced stay valid; once there is a key, it remains in use.
     assert_eq!(with(&"1".repeat(64), &[&plain.hash]), plain);
     assert_eq!(with(&"1".repeat(64), &[&plain.hash, &one.hash]), one);

@@ -10,7 +10,7 @@ use crate::run::names::Names;
 use crate::run::report::{NAMED_RESOURCES, StateReport};
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::{ERRORED, Layout};
-use crate::runner::stream::told;
+use crate::runner::stream::sanitized;
 use crate::runner::wire::Trouble;
 use crate::store::state::{addresses, is_data};
 
@@ -47,7 +47,9 @@ impl Execution {
             match left(kept, engine).await {
                 Left::Nothing => self.report.empty = true,
                 Left::Something(what) => self.say_left(&what),
-                Left::Unknown(why) => self.say(Severity::Error, "Whether anything is left is not known", Some(&why)),
+                Left::Unknown(why) => {
+                    self.say(Severity::Error, "It could not be determined whether resources are left", Some(&why));
+                }
             }
         }
         if outcome == Outcome::Unchanged && bundle.backend.is_some() {
@@ -70,9 +72,9 @@ impl Execution {
             let named = what.iter().take(NAMED_LEFT).cloned().collect::<Vec<_>>().join(", ");
             let others = what.len().saturating_sub(NAMED_LEFT);
             let others = if others > 0 { format!(", and {others} more") } else { String::new() };
-            format!("The state still has {named}{others}.")
+            format!("The state still contains {named}{others}.")
         });
-        self.say(Severity::Error, "Something is left after the destroy", detail.as_deref());
+        self.say(Severity::Error, "Resources are left after the destroy", detail.as_deref());
     }
 
     /// Saves what Terraform could not save: in the cluster first, which is fast, and then in its backend.
@@ -90,9 +92,10 @@ impl Execution {
             Ok(()) if bundle.backend.is_none() => self.rescued(),
             _ if bundle.backend.is_some() && self.push(engine).await => {}
             Ok(()) => {
-                let detail =
-                    format!("It is kept in Secret {secret} and its chunks. The next run pushes it before it plans.");
-                self.say(Severity::Error, "The state was rescued, and its backend does not take it", Some(&detail));
+                let detail = format!(
+                    "It is stored in Secret {secret} and its chunks. The next run pushes it to the backend before it plans."
+                );
+                self.say(Severity::Error, "The state was rescued, but its backend does not accept it", Some(&detail));
             }
             Err(trouble) => self.say(Severity::Error, "The state of this run is lost", Some(&trouble.to_string())),
         }
@@ -117,7 +120,7 @@ impl Execution {
     }
 
     fn rescued(&mut self) {
-        let detail = "Terraform could not save it at the end of its work. Nothing is lost.";
+        let detail = "Terraform could not save it at the end of the run; the runner saved it instead. Nothing is lost.";
         self.say(Severity::Warning, "The state was rescued", Some(detail));
     }
 
@@ -125,10 +128,10 @@ impl Execution {
     /// state.
     pub(super) fn unrecorded(&mut self, ended: &Ended) {
         let is_lost = ended.was_killed()
-            || ended.heard.failed_with("Failed to persist state")
-            || ended.heard.failed_with("Failed to save state");
+            || ended.engine_output.failed_with("Failed to persist state")
+            || ended.engine_output.failed_with("Failed to save state");
         if is_lost {
-            self.report.unrecorded.clone_from(&ended.heard.begun);
+            self.report.unrecorded.clone_from(&ended.engine_output.begun);
         }
     }
 
@@ -140,7 +143,7 @@ impl Execution {
         let state = self.store.state().await.ok().flatten().unwrap_or_default();
         let known = addresses(&state).unwrap_or_default();
         let lost = begun.into_iter().filter(|address| !known.contains(address));
-        lost.map(|address| told(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
+        lost.map(|address| sanitized(&address, &self.redactor)).take(NAMED_RESOURCES).collect()
     }
 
     /// Asks for the version if the run did not get far enough to learn it.

@@ -8,7 +8,7 @@ use crate::api::v1alpha1::Outcome;
 use crate::run::bundle::Bundle;
 use crate::runner::engine::{Ended, Engine, Listen};
 use crate::runner::layout::Layout;
-use crate::runner::stream::{EngineOutput, told};
+use crate::runner::stream::{EngineOutput, sanitized};
 
 /// Messages about values that a module does not accept.
 const OF_VALUES: [&str; 3] =
@@ -23,7 +23,7 @@ const NO_SHELL: &str = "fork/exec /bin/sh: no such file or directory";
 
 /// Whether the inputs caused the failure. Terraform validates a module without contacting anything outside.
 pub(super) async fn is_of_inputs(engine: &Engine, ended: &Ended) -> bool {
-    if OF_VALUES.iter().any(|summary| ended.heard.failed_with(summary)) {
+    if OF_VALUES.iter().any(|summary| ended.engine_output.failed_with(summary)) {
         return true;
     }
     let validated =
@@ -47,9 +47,9 @@ impl Execution {
         bundle: &Bundle,
         layout: &Layout,
         engine: &Engine,
-        heard: &EngineOutput,
+        engine_output: &EngineOutput,
     ) -> Result<(), Outcome> {
-        if bundle.expected.is_empty() || !heard.diagnostics.iter().any(|said| said.summary == UNDECLARED) {
+        if bundle.expected.is_empty() || !engine_output.diagnostics.iter().any(|said| said.summary == UNDECLARED) {
             return Ok(());
         }
         let mut words = args(["show", "-json", "-no-color"]);
@@ -77,7 +77,7 @@ impl Execution {
     pub(super) fn explain_shell(&mut self) {
         for detail in self.report.diagnostics.iter_mut().filter_map(|said| said.detail.as_mut()) {
             if let Some(explained) = with_shell_explained(detail) {
-                *detail = told(&explained, &self.redactor);
+                *detail = sanitized(&explained, &self.redactor);
             }
         }
     }
@@ -85,7 +85,7 @@ impl Execution {
 
 /// The message for a provisioner whose shell is missing, with the remedy first.
 fn with_shell_explained(detail: &str) -> Option<String> {
-    let remedy = "The image has no shell. Name a program that it has in `interpreter`, or an image with a shell in \
+    let remedy = "The image has no shell. Set `interpreter` to a program that the image contains, or use an image with a shell in \
                 spec.engine.image.";
     detail.contains(NO_SHELL).then(|| format!("{remedy} {detail}"))
 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provisioner_without_a_shell_is_told_what_helps() {
+    fn a_provisioner_without_a_shell_is_reported_with_the_remedy() {
         let detail = "Error running command 'echo hello': fork/exec /bin/sh: no such file or directory. Output: ";
         let explained = with_shell_explained(detail).unwrap();
         assert!(

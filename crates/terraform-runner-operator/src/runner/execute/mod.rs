@@ -28,7 +28,7 @@ use super::engine::{Cause, Ended, Engine, Listen};
 use super::layout::{self, Layout};
 use super::redact::Redactor;
 use super::settings;
-use super::stream::{EngineOutput, told};
+use super::stream::{EngineOutput, sanitized};
 use super::wire::{Filing, StoreClient, Trouble};
 use crate::api::v1alpha1::{Action, Diagnostic, Outcome, Severity};
 use crate::run::bundle::Bundle;
@@ -59,17 +59,17 @@ struct Execution {
 ///
 /// When there is no order.
 pub async fn run(stop: watch::Receiver<bool>) -> Result<ExitCode, String> {
-    let order: Order = settings::told(ORDER_VARIABLE)?;
-    let mut play = Execution::new(order, StoreClient::new(settings::address()), stop);
-    let outcome = play.outcome().await;
-    play.file(outcome).await;
+    let order: Order = settings::from_env(ORDER_VARIABLE)?;
+    let mut simulation = Execution::new(order, StoreClient::new(settings::address()), stop);
+    let outcome = simulation.outcome().await;
+    simulation.file(outcome).await;
     let is_good = !matches!(
         outcome,
         Outcome::Failed | Outcome::TimedOut | Outcome::Interrupted | Outcome::Locked | Outcome::Stale | Outcome::Lost
     );
     let spent = |(stage, spent): (&Stage, &u64)| format!("{} {spent} ms", format!("{stage:?}").to_lowercase());
-    let spent: Vec<String> = play.report.milliseconds.iter().map(spent).collect();
-    println!("── {outcome:?}: {}, all {} ms", spent.join(", "), play.started.elapsed().as_millis());
+    let spent: Vec<String> = simulation.report.milliseconds.iter().map(spent).collect();
+    println!("── {outcome:?}: {}, all {} ms", spent.join(", "), simulation.started.elapsed().as_millis());
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -107,8 +107,9 @@ impl Execution {
         self.after(&bundle, &layout, &engine, outcome).await;
         let is_elsewhere = outcome == Outcome::Applied && bundle.backend.is_none() && self.report.state.is_none();
         if is_elsewhere {
-            let detail = "Nothing came to where it should be kept. Look for a backend that the module brings along.";
-            return self.fail("The state was saved in another place", detail);
+            let detail =
+                "The configured backend contains no state. Check whether the module configures another backend.";
+            return self.fail("The state was saved in another backend", detail);
         }
         if outcome == Outcome::Destroyed && !self.report.empty { Outcome::Failed } else { outcome }
     }
@@ -122,10 +123,10 @@ impl Execution {
         let confidential = [&bundle.confidential, &before.unwrap_or_default().confidential].map(Vec::as_slice).concat();
         self.redactor = Arc::new(Redactor::new(&confidential));
         let layout = Layout::new(&settings::work(), &bundle)
-            .map_err(|why| self.fail_each_time("The module cannot be laid out", &why))?;
+            .map_err(|why| self.fail_each_time("The files of the module cannot be written", &why))?;
         let (env, refused) = layout::environment(&bundle, &layout, &settings::address());
         for name in refused {
-            let detail = "The runner sets it, and the value in spec.env is not used. Remove it there.";
+            let detail = "The runner sets it, so the value in spec.env is ignored. Remove it from spec.env.";
             self.say(Severity::Warning, &format!("The environment variable {name} cannot be set"), Some(detail));
         }
         self.store.ready().await.map_err(|why| self.fail("The state cannot be reached", &why.to_string()))?;
@@ -149,9 +150,9 @@ impl Execution {
         let bytes = inputs::read(folder).map_err(|error| format!("They cannot be read: {error}"))?;
         let hash = Bundle::hash(&bytes);
         if hash != self.order.inputs {
-            return Err(format!("They have the hash {hash}, and {} was ordered", self.order.inputs));
+            return Err(format!("They have the hash {hash}, but the run was created for {}", self.order.inputs));
         }
-        Bundle::parse(&bytes).map_err(|error| format!("They are not understood: {error}"))
+        Bundle::parse(&bytes).map_err(|error| format!("They cannot be parsed: {error}"))
     }
 
     /// One call of Terraform; the exit codes in `good` are not failures.
@@ -173,12 +174,14 @@ impl Execution {
         let ended = engine.call(&args, until, Listen::Stream).await;
         self.took(stage, started);
         let mut ended = ended.map_err(|error| self.no_engine(engine, &error))?;
-        self.report.diagnostics.append(&mut ended.heard.diagnostics.clone());
-        if let Some(name) = ended.heard.engine.take() {
+        self.report.diagnostics.append(&mut ended.engine_output.diagnostics.clone());
+        if let Some(name) = ended.engine_output.engine.take() {
             self.report.engine = name;
         }
-        if let Some(format) = &ended.heard.foreign {
-            let detail = format!("It speaks version {format} of its machine-readable format; 1 is understood here.");
+        if let Some(format) = &ended.engine_output.foreign {
+            let detail = format!(
+                "It uses version {format} of the machine-readable output format; the runner supports version 1."
+            );
             let summary = format!("This version of {} is not supported", engine.program);
             return Err(self.fail_each_time(&summary, &detail));
         }
@@ -195,8 +198,10 @@ impl Execution {
     fn no_engine(&mut self, engine: &Engine, error: &std::io::Error) -> Outcome {
         let summary = format!("{} cannot be started", engine.program);
         if error.kind() == std::io::ErrorKind::NotFound {
-            let detail =
-                format!("The image has no {} in its path. Name one that has in spec.engine.image.", engine.program);
+            let detail = format!(
+                "The image has no {} in its path. Set spec.engine.image to an image that has it.",
+                engine.program
+            );
             return self.fail_each_time(&summary, &detail);
         }
         self.fail(&summary, &error.to_string())
@@ -214,12 +219,9 @@ impl Execution {
         match ended.cause {
             Some(Cause::TimedOut) => {
                 let allowed = if stage == Stage::Apply { self.order.apply_within } else { self.order.plan_within };
-                let how = if ended.was_killed() {
-                    "did not stop when it was asked to, and was killed"
-                } else {
-                    "was stopped"
-                };
-                let detail = format!("{} {how}. Raise spec.timeouts if this is how long it takes.", engine.program);
+                let how =
+                    if ended.was_killed() { "did not stop when requested, and was killed" } else { "was stopped" };
+                let detail = format!("{} {how}. If it needs this long, increase spec.timeouts.", engine.program);
                 self.say_first(&format!("{what} took longer than {allowed}"), Some(&detail));
                 return Outcome::TimedOut;
             }
@@ -229,14 +231,14 @@ impl Execution {
             }
             None => {}
         }
-        if ended.heard.failed_with("Error acquiring the state lock") {
+        if ended.engine_output.failed_with("Error acquiring the state lock") {
             self.name_holder().await;
             return Outcome::Locked;
         }
-        if stage == Stage::Apply && is_stale(&ended.heard) {
+        if stage == Stage::Apply && is_stale(&ended.engine_output) {
             return Outcome::Stale;
         }
-        if !ended.heard.diagnostics.iter().any(|said| said.severity == Severity::Error) {
+        if !ended.engine_output.diagnostics.iter().any(|said| said.severity == Severity::Error) {
             let tail = ended.tail.join("\n");
             let detail = Some(tail.as_str()).filter(|tail| !tail.is_empty());
             self.say(Severity::Error, &format!("{} ended with {}", engine.program, ended.status), detail);
@@ -253,15 +255,20 @@ impl Execution {
         let detail = format!("{} holds it since {}, for {}.", text("Who"), text("Created"), text("Operation"));
         for said in &mut self.report.diagnostics {
             if said.summary.contains("Error acquiring the state lock") {
-                said.detail = Some(told(&detail, &self.redactor));
+                said.detail = Some(sanitized(&detail, &self.redactor));
             }
         }
     }
 
     /// Adds a diagnostic that Terraform does not report.
     fn say(&mut self, severity: Severity, summary: &str, detail: Option<&str>) {
-        let told = |text: &str| told(text, &self.redactor);
-        let said = Diagnostic { severity, summary: told(summary), detail: detail.map(told), ..Diagnostic::default() };
+        let sanitized = |text: &str| sanitized(text, &self.redactor);
+        let said = Diagnostic {
+            severity,
+            summary: sanitized(summary),
+            detail: detail.map(sanitized),
+            ..Diagnostic::default()
+        };
         println!("{}", super::stream::words(&said));
         self.report.diagnostics.push(said);
     }
@@ -299,27 +306,27 @@ impl Execution {
         self.report.diagnostics = each_once(std::mem::take(&mut self.report.diagnostics));
         let filing = Filing { report: self.report.clone(), outputs: self.outputs.take() };
         let Err(trouble) = self.store.file(&filing).await else { return };
-        println!("The report cannot be filed: {trouble}");
+        println!("The report cannot be saved: {trouble}");
         let first = self.report.diagnostics.first().map(|said| said.summary.as_str());
         let words = json!({
             "run": self.report.run, "action": self.report.action, "outcome": outcome, "stage": self.report.stage,
             "summary": first,
         });
         if let Err(error) = std::fs::write(settings::termination_log(), format!("{words}\n")) {
-            println!("Nor can the last words be written: {error}");
+            println!("The termination message cannot be written either: {error}");
         }
     }
 }
 
 /// Sends what Terraform begins to create to the store, as long as it may begin something.
 fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<String> {
-    let (tell, mut begun) = unbounded_channel::<String>();
+    let (sender, mut begun) = unbounded_channel::<String>();
     tokio::spawn(async move {
         while let Some(address) = begun.recv().await {
             let mut some: BTreeMap<String, String> = BTreeMap::new();
             let mut next = Some(address);
             while let Some(address) = next {
-                let words = told(&address, &redactor);
+                let words = sanitized(&address, &redactor);
                 some.insert(address, words);
                 next = begun.try_recv().ok();
             }
@@ -329,12 +336,12 @@ fn keep_journal(store: StoreClient, redactor: Arc<Redactor>) -> UnboundedSender<
             sleep(JOURNAL_PAUSE).await;
         }
     });
-    tell
+    sender
 }
 
 /// Whether a plan was refused because it no longer fits the state.
-fn is_stale(heard: &EngineOutput) -> bool {
-    heard.failed_with("Saved plan is stale") || heard.failed_with("Inconsistent dependency lock file")
+fn is_stale(engine_output: &EngineOutput) -> bool {
+    engine_output.failed_with("Saved plan is stale") || engine_output.failed_with("Inconsistent dependency lock file")
 }
 
 /// The first diagnostics, errors first, without duplicates: plan and apply may report the same.
@@ -359,13 +366,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_plan_and_apply_both_say_is_told_once_and_errors_come_first() {
+    fn what_plan_and_apply_both_say_is_reported_once_and_errors_come_first() {
         let said =
             |severity, summary: &str| Diagnostic { severity, summary: summary.to_owned(), ..Diagnostic::default() };
         let warnings = || ["old syntax", "old name"].map(|summary| said(Severity::Warning, summary));
         let all = warnings().into_iter().chain(warnings()).chain([said(Severity::Error, "no such thing")]);
-        let told: Vec<String> = each_once(all.collect()).into_iter().map(|said| said.summary).collect();
-        assert_eq!(told, ["no such thing", "old syntax", "old name"]);
+        let sanitized: Vec<String> = each_once(all.collect()).into_iter().map(|said| said.summary).collect();
+        assert_eq!(sanitized, ["no such thing", "old syntax", "old name"]);
         let many = (0..100).map(|number| said(Severity::Error, &number.to_string())).collect();
         assert_eq!(each_once(many).len(), NAMED_DIAGNOSTICS);
     }

@@ -39,24 +39,24 @@ impl Execution {
             self.push_rescued(layout, engine).await?;
         }
         if self.order.state.expected && !self.has_state(engine, is_managed).await? {
-            let detail = "Without it everything would be made once more. Restore it; or, if everything is to be made anew, ask for that: opctl tf replan.";
-            return Err(self.fail("There is no state any more", detail));
+            let detail = "Without it, all resources would be created again. Restore it; or, to create all resources again, run: opctl tf replan.";
+            return Err(self.fail("The state is missing", detail));
         }
         match self.order.action {
             Action::Check => return self.check(engine).await,
             _ if self.order.plan.is_some() => self.fetch(layout).await?,
             _ => {
-                let (changes, heard) = self.plan(layout, engine, is_managed).await?;
+                let (changes, engine_output) = self.plan(layout, engine, is_managed).await?;
                 if self.order.action != Action::Destroy {
-                    self.check_variables(bundle, layout, engine, &heard).await?;
+                    self.check_variables(bundle, layout, engine, &engine_output).await?;
                     self.keep_versions(bundle, layout, versions.as_deref()).await?;
                 }
                 if !changes {
-                    return self.unchanged(&heard, layout, engine, is_managed).await;
+                    return self.unchanged(&engine_output, layout, engine, is_managed).await;
                 }
                 let waits = match self.order.action {
                     Action::Plan => true,
-                    Action::Apply => match self.approval_reason(&heard) {
+                    Action::Apply => match self.approval_reason(&engine_output) {
                         Some(ApprovalReason::ReplacesTainted) => true,
                         reason => self.order.stop_if_destroys && reason.is_some(),
                     },
@@ -113,7 +113,7 @@ impl Execution {
         put(&file, &kept).map_err(|error| self.fail("A state cannot be written", &error.to_string()))?;
         let pushed = self.push(engine).await;
         let _ = std::fs::remove_file(file);
-        if pushed { Ok(()) } else { Err(self.fail("A state that was rescued is not taken by its backend", "")) }
+        if pushed { Ok(()) } else { Err(self.fail("The backend does not accept a state that was rescued", "")) }
     }
 
     /// Fetches providers and modules. Returns the kept provider versions, if they were to be used.
@@ -146,7 +146,10 @@ impl Execution {
         let now = std::fs::read_to_string(&file).unwrap_or_default();
         let changed = providers::changed(&kept, &now);
         if !changed.is_empty() {
-            let detail = format!("The image has no longer what was used before. It is now {}.", changed.join(", "));
+            let detail = format!(
+                "The versions that were used before are no longer available in the image. Now used: {}.",
+                changed.join(", ")
+            );
             self.say(Severity::Warning, "Other versions of providers are used", Some(&detail));
         }
         Ok(Some(kept))
@@ -179,28 +182,28 @@ impl Execution {
             return Ok(());
         }
         let kept = self.store.keep_lockfile(used).await;
-        kept.map_err(|why| self.fail("The versions of providers cannot be kept", &why.to_string()))
+        kept.map_err(|why| self.fail("The versions of providers cannot be stored", &why.to_string()))
     }
 
     /// Compares reality with the state. Nothing is written, so no lock is needed.
     async fn check(&mut self, engine: &Engine) -> Result<Outcome, Outcome> {
         let words = args(["plan", "-input=false", "-json", "-detailed-exitcode", "-lock=false"]);
         let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
-        self.report.drift = drift(&ended.heard);
-        self.tell_not_drifted(&ended.heard);
+        self.report.drift = drift(&ended.engine_output);
+        self.report_not_drifted(&ended.engine_output);
         self.report.stage = Stage::Done;
         Ok(Outcome::Checked)
     }
 
     /// Reports what the plan would change although its inputs are the applied ones and reality matches the state.
-    fn tell_not_drifted(&mut self, heard: &EngineOutput) {
-        let drifted: BTreeSet<&str> = heard.drifted.iter().map(|change| change.address.as_str()).collect();
-        let others = heard.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
+    fn report_not_drifted(&mut self, engine_output: &EngineOutput) {
+        let drifted: BTreeSet<&str> = engine_output.drifted.iter().map(|change| change.address.as_str()).collect();
+        let others = engine_output.planned.iter().filter(|change| !drifted.contains(change.address.as_str()));
         let others: Vec<String> = others.map(|change| format!("{} ({})", change.address, change.action)).collect();
         if !others.is_empty() {
             let detail = format!(
-                "They are as the state has them, and the module asks for something else each time, as with timestamp(), or \
-                 reads something that has changed: {}.",
+                "They match the state, but the module changes them in every run, as with timestamp(), or \
+                 reads data that has changed: {}.",
                 others.join(", ")
             );
             let summary = format!("The next apply would change {} that did not drift", resources(others.len()));
@@ -229,11 +232,11 @@ impl Execution {
         option.push(&layout.plan);
         words.push(option);
         let ended = self.call(engine, Stage::Plan, words, self.planned_by(), &[0, CHANGES]).await?;
-        let heard = ended.heard.clone();
-        self.report.drift = drift(&heard);
+        let engine_output = ended.engine_output.clone();
+        self.report.drift = drift(&engine_output);
         let file =
             std::fs::read(&layout.plan).map_err(|error| self.fail("The plan cannot be read", &error.to_string()))?;
-        let counts = heard.counts.unwrap_or_default();
+        let counts = engine_output.counts.unwrap_or_default();
         self.report.plan = Some(PlanReport {
             id: digest::of_bytes(&file).chars().take(PLAN_ID).collect(),
             serial,
@@ -241,21 +244,21 @@ impl Execution {
             change: counts.change,
             destroy: counts.remove,
             import: counts.import,
-            moved: heard.moved,
-            forget: heard.forgets(),
-            approval_reason: self.approval_reason(&heard),
-            resources: first(&heard.planned),
+            moved: engine_output.moved,
+            forget: engine_output.forgets(),
+            approval_reason: self.approval_reason(&engine_output),
+            resources: first(&engine_output.planned),
         });
-        Ok((ended.code() == Some(CHANGES), heard))
+        Ok((ended.code() == Some(CHANGES), engine_output))
     }
 
     /// Why a person should look at a plan.
-    fn approval_reason(&self, heard: &EngineOutput) -> Option<ApprovalReason> {
-        if self.order.stop_if_tainted && !heard.tainted.is_empty() {
+    fn approval_reason(&self, engine_output: &EngineOutput) -> Option<ApprovalReason> {
+        if self.order.stop_if_tainted && !engine_output.tainted.is_empty() {
             return Some(ApprovalReason::ReplacesTainted);
         }
-        let destroys = heard.destroys().then_some(ApprovalReason::Destroys);
-        destroys.or_else(|| (heard.forgets() > 0).then_some(ApprovalReason::Forgets))
+        let destroys = engine_output.destroys().then_some(ApprovalReason::Destroys);
+        destroys.or_else(|| (engine_output.forgets() > 0).then_some(ApprovalReason::Forgets))
     }
 
     /// There is nothing to change. But the state may contain resources that are gone or have changed. The plan has seen
@@ -263,7 +266,7 @@ impl Execution {
     /// same difference again, and resources that are already gone would seem to be left after each destroy.
     async fn unchanged(
         &mut self,
-        heard: &EngineOutput,
+        engine_output: &EngineOutput,
         layout: &Layout,
         engine: &Engine,
         is_managed: bool,
@@ -276,7 +279,7 @@ impl Execution {
             self.report.stage = Stage::Done;
             return Ok(Outcome::Destroyed);
         }
-        if !heard.drifted.is_empty() {
+        if !engine_output.drifted.is_empty() {
             self.apply(layout, engine).await?;
         }
         self.read_outputs(engine).await?;
@@ -303,7 +306,7 @@ impl Execution {
         let filing = PlanFiling { report, inputs: self.order.inputs.clone(), text, file: ByteString(file) };
         let kept = self.store.keep(&filing).await;
         self.took(Stage::Plan, started);
-        kept.map_err(|why| self.fail("The plan cannot be kept", &why.to_string()))?;
+        kept.map_err(|why| self.fail("The plan cannot be stored", &why.to_string()))?;
         self.report.stage = Stage::Done;
         Ok(Outcome::Planned)
     }
@@ -313,16 +316,18 @@ impl Execution {
         let wanted = self.order.plan.clone().unwrap_or_default();
         let found = self.store.plan().await.map_err(|why| self.fail("The plan cannot be read", &why.to_string()))?;
         let Some(found) = found else {
-            self.say(Severity::Error, &format!("The plan {wanted} is not kept any more"), None);
+            self.say(Severity::Error, &format!("The plan {wanted} is no longer stored"), None);
             return Err(Outcome::Stale);
         };
         let digest = digest::of_bytes(&found.file.0);
         let is_wanted =
             found.kept.report.id == wanted && digest.starts_with(&wanted) && found.kept.inputs == self.order.inputs;
         if !is_wanted {
-            let detail =
-                format!("The kept plan is {}, made from other inputs or at another time.", found.kept.report.id);
-            self.say(Severity::Error, &format!("The plan {wanted} is not kept any more"), Some(&detail));
+            let detail = format!(
+                "The stored plan is {}, which was made from other inputs or at another time.",
+                found.kept.report.id
+            );
+            self.say(Severity::Error, &format!("The plan {wanted} is no longer stored"), Some(&detail));
             return Err(Outcome::Stale);
         }
         let _ = std::fs::remove_file(&layout.plan);
@@ -353,11 +358,11 @@ impl Execution {
             return Err(self.failed(engine, Stage::Outputs, &read).await);
         }
         let outputs: Result<OutputValues, _> = serde_json::from_slice(&read.kept);
-        let outputs = outputs.map_err(|error| self.fail("The outputs are not understood", &error.to_string()))?;
+        let outputs = outputs.map_err(|error| self.fail("The outputs cannot be parsed", &error.to_string()))?;
         for name in outputs.keys().filter(|name| !is_key(name)) {
-            let detail =
-                "The keys of a Secret have at most 253 letters A to Z, digits, '-' and '_'. Rename the output.";
-            let summary = format!("The output {name} is left out of the Secret: no key can be called so");
+            let detail = "A key of a Secret may have at most 253 characters: letters A to Z, digits, '-' and '_'. Rename the output.";
+            let summary =
+                format!("The output {name} is not written to the Secret, because its name is not a valid key");
             self.say(Severity::Warning, &summary, Some(detail));
         }
         self.outputs = Some(outputs);
@@ -367,9 +372,9 @@ impl Execution {
 }
 
 /// The differences from the state.
-fn drift(heard: &EngineOutput) -> DriftReport {
-    let count = i64::try_from(heard.drifted.len()).unwrap_or(i64::MAX);
-    DriftReport { count, resources: first(&heard.drifted) }
+fn drift(engine_output: &EngineOutput) -> DriftReport {
+    let count = i64::try_from(engine_output.drifted.len()).unwrap_or(i64::MAX);
+    DriftReport { count, resources: first(&engine_output.drifted) }
 }
 
 fn first(changes: &[ChangedResource]) -> Vec<ChangedResource> {

@@ -1,4 +1,4 @@
-//! What a plan asks for.
+//! The desired state of a plan.
 #![allow(unreachable_pub, reason = "the derived schemas repeat each struct where nobody can reach it")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::WavePlanStatus;
 
-/// A rollout in waves: a graph in which each wave starts the moment everything it depends on is ready.
+/// A rollout in waves: a graph in which each wave starts as soon as all waves that it depends on are ready.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "waves.opcore.dev",
@@ -33,48 +33,48 @@ use super::WavePlanStatus;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
     validation = Rule::new("self.waves.all(w, !has(w.dependsOn) || w.dependsOn.all(d, self.waves.exists(o, o.name == d.wave)))")
-        .message("a wave depends on one that is not in spec.waves; correct dependsOn[].wave"),
+        .message("a wave depends on a wave that is not in spec.waves; correct dependsOn[].wave"),
     validation = Rule::new("!has(self.profile) || (has(self.profiles) && self.profile in self.profiles)")
         .message("spec.profile names a profile that is not in spec.profiles"),
 )]
 pub struct WavePlanSpec {
-    /// Which of `profiles` applies. None: what the waves themselves say.
+    /// The name of the profile in `profiles` that applies. If unset, the settings of the waves apply unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub profile: Option<String>,
 
-    /// Overrides for environments, e.g. `development` and `production`.
+    /// Overrides per environment, for example `development` and `production`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub profiles: BTreeMap<String, Profile>,
 
-    /// The waves. Their order here does not matter; their dependencies do.
+    /// The waves. Their order in this list has no meaning; their dependencies determine the order.
     #[schemars(length(min = 1, max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub waves: Vec<Wave>,
 
-    /// Start no further wave, and apply nothing, as long as this is true.
+    /// If true, no further wave starts and nothing is applied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
 
-    /// How often everything is compared with the cluster again, although nothing seems to have happened: every 10 minutes
-    /// when nobody says, and never more often than every 10 seconds. One list serves all plans that watch the same.
+    /// The interval at which all waves are compared with the cluster when no event arrives. Defaults to 10m; the
+    /// minimum is 10s. Plans that watch the same objects share the list requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("duration(self) >= duration('10s')").message("resync must be at least 10s"))]
     pub resync: Option<Span>,
 
-    /// What becomes of objects that a plan applied and no longer has.
+    /// How objects that the plan applied, and that its spec no longer contains, are deleted.
     #[serde(default)]
     pub prune: Prune,
 
-    /// What becomes of the objects that a plan applied when the plan is deleted.
+    /// What happens to the objects that the plan applied when the plan is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
 
-/// How often everything is compared with the cluster again when nobody says.
+/// The default of `spec.resync`.
 const RESYNC: Span = Span::from_secs(600);
-/// More often would keep the API server busy with lists and nothing else.
+/// A shorter interval would keep the API server busy with list requests.
 const SHORTEST_RESYNC: Span = Span::from_secs(10);
 
 impl WavePlanSpec {
@@ -82,13 +82,13 @@ impl WavePlanSpec {
         self.profiles.get(self.profile.as_ref()?)
     }
 
-    /// How long a wave may take, under the profile that applies.
+    /// The timeout of a wave under the profile that applies.
     pub fn timeout_of(&self, wave: &Wave) -> Span {
         let scale = self.chosen().and_then(|profile| profile.timeout_scale);
         scale.map_or(wave.timeout, |scale| wave.timeout.scaled(scale))
     }
 
-    /// How often everything is compared with the cluster again. A plan from before there was a minimum has it, too.
+    /// The interval between resyncs. The minimum also holds for plans that were created before the schema had it.
     pub fn resync(&self) -> Span {
         let chosen = self.chosen().and_then(|profile| profile.resync).or(self.resync).unwrap_or(RESYNC);
         chosen.max(SHORTEST_RESYNC)
@@ -96,7 +96,7 @@ impl WavePlanSpec {
 }
 
 impl Member {
-    /// What is done with `ref`.
+    /// The effective mode of `ref`.
     pub fn mode(&self) -> Mode {
         self.mode.unwrap_or_else(|| match &self.reference {
             Some(reference) if reference.is_reconciled_by_flux() => Mode::Nudge,
@@ -106,7 +106,7 @@ impl Member {
 }
 
 impl ObjectRef {
-    /// Whether Flux reconciles it on request, and not while it is suspended.
+    /// Whether the kind is one that Flux reconciles on request, and stops reconciling while it is suspended.
     pub fn is_reconciled_by_flux(&self) -> bool {
         let group = self.api_version.split('/').next().unwrap_or_default();
         matches!(
@@ -120,7 +120,7 @@ impl ObjectRef {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
-    /// Every wave's timeout is multiplied by this.
+    /// The factor by which the timeout of every wave is multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.01, max = 1000.0))]
     pub timeout_scale: Option<f64>,
@@ -130,18 +130,20 @@ pub struct Profile {
     pub resync: Option<Span>,
 }
 
-/// What becomes of objects that a plan applied and no longer has. They are deleted only when every wave has passed.
+/// How objects that the plan applied, and that its spec no longer contains, are deleted. They are deleted only after
+/// every wave is ready or skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Prune {
-    /// Whether they are deleted at all.
+    /// Whether such objects are deleted.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// If more than this many would go at once, none goes, and the plan says so.
+    /// The maximum number of objects to delete at once. If more are to be deleted, none is, and the status of the plan
+    /// reports it.
     #[serde(default = "prune_limit")]
     #[schemars(range(min = 0, max = 100_000))]
     pub limit: i32,
-    /// Protected kinds that may go without the annotation `waves.opcore.dev/confirm-delete` on the object.
+    /// Protected kinds whose objects may be deleted without the annotation `waves.opcore.dev/confirm-delete`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     pub confirmed_kinds: Vec<ProtectedKind>,
@@ -161,19 +163,19 @@ fn prune_limit() -> i32 {
     50
 }
 
-/// A kind whose deletion takes data with it.
+/// A kind whose deletion also deletes data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ProtectedKind {
-    /// With it go all objects of the kind.
+    /// Deleting one deletes all objects of its kind.
     CustomResourceDefinition,
-    /// With it goes everything inside.
+    /// Deleting one deletes all objects in it.
     Namespace,
-    /// With it goes the data, where the volume's policy says so.
+    /// Deleting one deletes its data if the reclaim policy of the volume says so.
     PersistentVolumeClaim,
 }
 
 impl ProtectedKind {
-    /// The protected kind of this name, if it is one.
+    /// Returns the protected kind with this group and kind, if it is one.
     pub fn of(group: &str, kind: &str) -> Option<Self> {
         match (group, kind) {
             ("apiextensions.k8s.io", "CustomResourceDefinition") => Some(Self::CustomResourceDefinition),
@@ -184,17 +186,18 @@ impl ProtectedKind {
     }
 }
 
-/// What becomes of applied objects when their plan is deleted.
+/// What happens to the objects that a plan applied when the plan is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// They are deleted, wave by wave, in reverse order. Protected kinds only where that is confirmed.
+    /// They are deleted, wave by wave, in reverse order. Objects of protected kinds are deleted only if their deletion
+    /// is confirmed.
     #[default]
     Delete,
-    /// They stay.
+    /// They are left in the cluster.
     Orphan,
 }
 
-/// A group of members that start together and are ready together.
+/// A group of members that are rolled out together.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
@@ -204,53 +207,53 @@ pub enum DeletionPolicy {
         .message("a wave needs members, hooks, healthChecks or probes"),
 )]
 pub struct Wave {
-    /// Its name, unique in the plan; also a label on what it applies.
+    /// The name of the wave, unique in the plan. It is also the value of a label on the objects that the wave applies.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
-    /// The waves that must be ready before this one starts.
+    /// The waves that must be ready before this wave starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["wave".into()]))]
     pub depends_on: Vec<Dependency>,
 
-    /// How long it may take to be ready, counted from the moment its dependencies are.
+    /// How long the wave may take to become ready, from the time its dependencies are ready.
     #[serde(default = "wave_timeout")]
     pub timeout: Span,
 
-    /// Whether its members start together or one after another.
+    /// Whether the members of the wave start together or one after another.
     #[serde(default)]
     pub parallelism: Parallelism,
 
-    /// What it consists of.
+    /// The members of the wave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub members: Vec<Member>,
 
-    /// What is done before its members start, and after they are ready: usually Jobs.
+    /// Manifests that are applied before the members start, and after they are ready: usually Jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
 
-    /// What readiness means for objects that do not say so themselves.
+    /// CEL expressions that determine the readiness of objects whose status does not report it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub health_checks: Vec<HealthCheck>,
 
-    /// Endpoints that must answer, asked once everything else in the wave is ready.
+    /// Endpoints that must respond. They are probed when everything else in the wave is ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub probes: Vec<Probe>,
 
-    /// What happens when it fails or runs out of time.
+    /// What happens when the wave fails or times out.
     #[serde(default)]
     pub on_failure: OnFailure,
 
-    /// How often `onFailure: Retry` tries again.
+    /// The maximum number of retries with `onFailure: Retry`.
     #[serde(default = "retries")]
     #[schemars(range(min = 1, max = 100))]
     pub retries: i32,
 
-    /// Do not start it, and apply nothing of it, as long as this is true.
+    /// If true, the wave does not start and none of its manifests is applied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
 }
@@ -267,86 +270,88 @@ fn retries() -> i32 {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Dependency {
-    /// The wave that comes first.
+    /// The name of the wave to wait for.
     #[schemars(length(min = 1, max = 63))]
     pub wave: String,
-    /// When it counts.
+    /// When the dependency applies.
     #[serde(default)]
     pub gate: Gate,
 }
 
-/// When a dependency counts.
+/// When a dependency applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Gate {
     /// In every rollout.
     #[default]
     Always,
-    /// Until the dependent wave has been ready once; from then on it no longer waits for this one.
+    /// Until the dependent wave has been ready once. After that, the wave no longer waits for this dependency.
     FirstRollout,
 }
 
-/// Whether members start together or one after another.
+/// Whether the members of a wave start together or one after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Parallelism {
-    /// Together.
+    /// All members start together.
     #[default]
     Concurrent,
-    /// Each when the one before it is ready.
+    /// Each member starts when the one before it is ready.
     Sequential,
 }
 
-/// One member of a wave: an object that exists, or manifests to apply.
+/// A member of a wave: a reference to an object, or manifests to apply.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
-    validation = Rule::new("has(self.ref) != has(self.manifests)").message("a member has either ref or manifests"),
-    validation = Rule::new("!has(self.mode) || has(self.ref)").message("mode goes with ref; manifests are always applied"),
+    validation = Rule::new("has(self.ref) != has(self.manifests)").message("set exactly one of ref and manifests"),
+    validation = Rule::new("!has(self.mode) || has(self.ref)").message("mode can only be set together with ref; manifests are always applied"),
     validation = Rule::new("!has(self.mode) || self.mode == 'Observe' || (self.ref.apiVersion.startsWith('kustomize.toolkit.fluxcd.io/') && self.ref.kind == 'Kustomization') || (self.ref.apiVersion.startsWith('helm.toolkit.fluxcd.io/') && self.ref.kind == 'HelmRelease')")
-        .message("modes Nudge and Gate are for Flux Kustomizations and HelmReleases; use Observe"),
+        .message("modes Nudge and Gate are only for Flux Kustomizations and HelmReleases; use Observe"),
 )]
 pub struct Member {
-    /// A name for people.
+    /// A name for the member, used in messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub name: Option<String>,
-    /// An object that someone else makes.
+    /// A reference to an object that the plan does not manage itself.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<ObjectRef>,
-    /// What is done with `ref`. Default: Nudge for Flux Kustomizations and HelmReleases, else Observe.
+    /// How the plan treats `ref`. Defaults to Nudge for Flux Kustomizations and HelmReleases, and to Observe for other
+    /// kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Objects that the plan itself applies, keeps and takes down.
+    /// Objects that the plan applies, keeps as specified, and deletes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifests: Option<Manifests>,
 }
 
-/// What is done with an object that someone else makes.
+/// How the plan treats an object that it does not manage itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
-    /// Nothing: its readiness counts.
+    /// The plan waits for the object to be ready, and does not change it.
     Observe,
-    /// It is asked to reconcile the moment the wave starts, instead of at its next interval.
+    /// The plan requests a reconciliation from Flux when the wave starts, so that the object is not reconciled only at
+    /// its next interval.
     Nudge,
-    /// It is suspended until the wave starts: the plan manages its `spec.suspend`, and gives it back then, when the member
-    /// is no longer gated, and when the plan is deleted.
+    /// The plan suspends the object until the wave starts: it manages the object's `spec.suspend`. It gives the field
+    /// back when the wave starts, when the member no longer has this mode, and when the plan is deleted.
     Gate,
 }
 
-/// An object by its kind and name.
+/// A reference to an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectRef {
-    /// For example `apps/v1`.
+    /// The API version, for example `apps/v1`.
     #[schemars(length(min = 1, max = 253))]
     pub api_version: String,
-    /// For example `Deployment`.
+    /// The kind, for example `Deployment`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// Left out for kinds that have none.
+    /// The namespace. Leave it out for cluster-scoped kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// The object's name.
+    /// The name of the object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }
@@ -354,29 +359,29 @@ pub struct ObjectRef {
 /// Manifests to apply: YAML with any number of documents.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[x_kube(validation = Rule::new("has(self.inline) != has(self.configMapRef)").message("manifests are either inline or from configMapRef"))]
+#[x_kube(validation = Rule::new("has(self.inline) != has(self.configMapRef)").message("set exactly one of inline and configMapRef"))]
 pub struct Manifests {
-    /// The YAML itself.
+    /// The YAML.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<String>,
-    /// Where the YAML is. A change there starts a new rollout.
+    /// A reference to a ConfigMap that contains the YAML. A change of its content starts a new rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<ConfigMapKey>,
-    /// For objects that need a namespace and name none.
+    /// The namespace for namespaced objects whose manifests do not set one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
 }
 
-/// What is done around a wave. A Job in a hook runs once in each rollout: the digest of the rollout is added to its name, and
-/// those of earlier rollouts are pruned.
+/// Manifests that are applied around a wave. A Job in a hook runs once in each rollout: the digest of the rollout is
+/// appended to its name, and the Jobs of earlier rollouts are pruned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hooks {
-    /// Applied first; the members start when all of it is ready.
+    /// Applied before the members. The members start when all these objects are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Manifests>,
-    /// Applied last, when everything else is ready; the wave is ready when all of it is.
+    /// Applied after everything else in the wave is ready. The wave is ready when all these objects are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Manifests>,
 }
@@ -385,78 +390,80 @@ pub struct Hooks {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConfigMapKey {
-    /// The ConfigMap's namespace.
+    /// The namespace of the ConfigMap.
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
-    /// The ConfigMap's name.
+    /// The name of the ConfigMap.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The key; without it all keys, in the order of their names.
+    /// The key. If unset, all keys are used, sorted by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub key: Option<String>,
 }
 
-/// What readiness means for an object, in CEL. The object's fields are variables: `status.phase == 'Ready'`.
+/// CEL expressions that determine the readiness of an object. The fields of the object are variables: `status.phase ==
+/// 'Ready'`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthCheck {
-    /// Which object, or which objects.
+    /// The object or objects that the expressions apply to.
     pub target: Target,
-    /// Ready when this is true.
+    /// A CEL expression. The object is ready when it is true.
     #[schemars(length(min = 1, max = 4096))]
     pub ready: String,
-    /// Failed when this is true: waiting will not help.
+    /// A CEL expression. The object has failed when it is true: waiting does not help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub failed: Option<String>,
 }
 
-/// One object by its name, or all with certain labels.
+/// An object by name, or all objects that match a label selector.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[x_kube(validation = Rule::new("has(self.name) != has(self.selector)").message("a target has either name or selector"))]
+#[x_kube(validation = Rule::new("has(self.name) != has(self.selector)").message("set exactly one of name and selector"))]
 pub struct Target {
-    /// For example `example.io/v1`.
+    /// The API version, for example `example.io/v1`.
     #[schemars(length(min = 1, max = 253))]
     pub api_version: String,
-    /// For example `Database`.
+    /// The kind, for example `Database`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// Left out for kinds that have none; with a selector, left out means all namespaces.
+    /// The namespace. Leave it out for cluster-scoped kinds. With a selector, an unset namespace selects all
+    /// namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// The object's name.
+    /// The name of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// Labels that the objects have. At least one object must match.
+    /// A label selector. At least one object must match it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// An endpoint that must answer.
+/// An endpoint that must respond.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[x_kube(validation = Rule::new("has(self.http) != has(self.tcp)").message("a probe is either http or tcp"))]
+#[x_kube(validation = Rule::new("has(self.http) != has(self.tcp)").message("set exactly one of http and tcp"))]
 pub struct Probe {
-    /// Ask for a page.
+    /// An HTTP GET request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpProbe>,
-    /// Open a connection.
+    /// A TCP connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpProbe>,
 }
 
-/// A page that must be answered with a certain status.
+/// An HTTP GET request that must return a certain status code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpProbe {
-    /// Where, e.g. `http://localstack.core:4566/_localstack/health`.
+    /// The URL, for example `http://localstack.core:4566/_localstack/health`.
     #[schemars(length(min = 1, max = 2048), regex(pattern = r"^http://"))]
     pub url: String,
-    /// The status that is expected. Redirections are not followed.
+    /// The expected status code. Redirects are not followed.
     #[serde(default = "status_ok")]
     #[schemars(range(min = 100, max = 599))]
     pub expect_status: i32,
@@ -470,27 +477,30 @@ fn status_ok() -> i32 {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TcpProbe {
-    /// A host's name or address.
+    /// The host name or IP address.
     #[schemars(length(min = 1, max = 253))]
     pub host: String,
-    /// The port.
+    /// The port number.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 }
 
-/// What happens when a wave fails or runs out of time.
+/// What happens when a wave fails or times out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
-    /// The waves that depend on it are blocked; other branches go on. If it becomes ready later, so do they.
+    /// The waves that depend on it are blocked; other branches continue. If the wave becomes ready later, the blocked
+    /// waves continue.
     #[default]
     Block,
-    /// The waves that depend on it start all the same.
+    /// The waves that depend on it start anyway.
     Continue,
-    /// It is tried again: failed Jobs are made anew, Flux members asked to reconcile, the clock starts over.
+    /// The wave is retried: failed Jobs are recreated, Flux members are requested to reconcile, and the timeout starts
+    /// again.
     Retry,
-    /// Its manifests go back to what they were when it was last ready; the waves that depend on it are blocked. What others
-    /// make stays as it is. Where it never was ready, this is `Block`.
+    /// The manifests of the wave are reverted to those with which it was last ready, and the waves that depend on it
+    /// are blocked. Objects that the plan does not manage itself are not changed. If the wave was never ready, this is
+    /// the same as `Block`.
     Rollback,
-    /// No further wave of the whole plan starts until it is ready or someone resumes the plan.
+    /// No further wave of the plan starts until this wave is ready or the plan is resumed.
     Pause,
 }

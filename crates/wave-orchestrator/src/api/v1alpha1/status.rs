@@ -1,4 +1,4 @@
-//! What is known of a plan.
+//! The observed state of a plan.
 
 use jiff::Timestamp;
 use opcore::conditions::Condition;
@@ -7,58 +7,60 @@ use opcore::finalizer::TeardownRecord;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is known of a plan.
+/// The observed state of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WavePlanStatus {
-    /// `Ready`, and `Reconciling` or `Stalled` while they are true.
+    /// The conditions of the plan: `Ready`, and `Reconciling` or `Stalled` while they are true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Where the plan stands.
+    /// The phase of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PlanPhase>,
-    /// Waves that are through, of all: `4/7`.
+    /// The number of waves that are ready or skipped, out of all waves: `4/7`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// The waves that run now.
+    /// The names of the waves that are running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// When the rollout will be through, by what its waves took before, or may take at most.
+    /// The estimated time at which the rollout is complete, from how long its waves took before; for waves without such
+    /// a record, from their timeouts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<String>,
-    /// The rollout under way, or the last one.
+    /// The current rollout, or the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
-    /// The waves, in an order in which they could run one after another.
+    /// The waves, in topological order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waves: Vec<WaveStatus>,
-    /// The chain of waves that decides how long the whole takes.
+    /// The chain of waves that determines the duration of the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critical_path: Option<CriticalPath>,
-    /// The kinds of the objects that the plan applied. The objects themselves carry the label
-    /// `opcore.dev/owner-uid` with the plan's UID. A kind is recorded here before its first object is applied.
+    /// The kinds of the objects that the plan applied. The objects carry the label `opcore.dev/owner-uid` with the UID
+    /// of the plan. A kind is recorded here before its first object is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inventory: Vec<InventoryKind>,
-    /// The objects that the plan holds suspended (mode `Gate`), or is about to. An object is recorded here before it is
-    /// suspended, and until it is given back, whatever becomes of the spec meanwhile.
+    /// The objects that the plan holds suspended (mode `Gate`), or is about to suspend. An object is recorded here
+    /// before it is suspended, and stays here until `spec.suspend` is given back, even if the spec changes in the
+    /// meantime.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<HeldObject>,
-    /// What is to be pruned and is not, and why.
+    /// Why objects that are to be pruned are not deleted, and which ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prune_held: Option<String>,
-    /// Requests by annotation that were carried out.
+    /// The requests by annotation that were handled.
     #[serde(default, skip_serializing_if = "Handled::is_empty")]
     pub handled: Handled,
     /// The last rollouts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<RolloutRecord>,
-    /// When mere progress was last written.
+    /// When a status that differs only in its progress was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progressed_at: Option<Timestamp>,
-    /// The teardown, once the plan is being deleted.
+    /// The progress of the teardown, once the plan is being deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub teardown: Option<TeardownRecord>,
 }
@@ -66,107 +68,108 @@ opcore::impl_conditions!(WavePlanStatus);
 opcore::impl_taken_down!(WavePlanStatus);
 
 impl WavePlanStatus {
-    /// What is known of a wave.
+    /// Returns the status of a wave.
     pub fn wave(&self, name: &str) -> Option<&WaveStatus> {
         self.waves.iter().find(|wave| wave.name == name)
     }
 
-    /// Whether it is about the rollout of this digest.
+    /// Whether this status describes the rollout with this digest.
     pub fn is_about(&self, revision: &str) -> bool {
         self.rollout.as_ref().is_some_and(|rollout| rollout.revision == revision)
     }
 }
 
-/// Where a plan stands.
+/// The phase of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PlanPhase {
-    /// Its spec cannot be carried out.
+    /// The spec is invalid.
     Invalid,
-    /// Waves are running, or about to.
+    /// Waves are running or about to start.
     Running,
-    /// Every wave is through.
+    /// Every wave is ready or skipped.
     Ready,
-    /// A wave failed or ran out of time, and nothing else can go on.
+    /// A wave failed or timed out, and no other wave can continue.
     Failed,
-    /// Someone, or a failure, paused it.
+    /// The plan is suspended by a user, or paused by a failure.
     Suspended,
-    /// It is being taken down.
+    /// The plan is being torn down.
     Deleting,
 }
 
-/// A rollout: one spec and one content of its sources.
+/// A rollout: the application of one revision of the spec and of the content of its sources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
-    /// Counts up.
+    /// The sequence number of the rollout.
     pub number: i64,
-    /// A digest of the spec and of what its sources hold.
+    /// A digest of the spec and of the content of its sources.
     pub revision: String,
-    /// When it began.
+    /// When the rollout started.
     pub started_at: Timestamp,
-    /// When every wave was through.
+    /// When every wave was ready or skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
 }
 
-/// A wave in a rollout.
+/// The observed state of a wave in a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "four facts that do not depend on each other")]
 pub struct WaveStatus {
-    /// The wave.
+    /// The name of the wave.
     pub name: String,
-    /// Where it stands.
+    /// The phase of the wave.
     pub phase: WavePhase,
-    /// When everything it depends on was ready.
+    /// When all dependencies of the wave were ready. Reset when the wave is no longer ready and its timeout starts
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When it was first started in this rollout, or last tried again. `startedAt` moves on also when it is no longer ready
-    /// and its clock begins anew.
+    /// When the wave was first started in this rollout, or last retried. Unlike `startedAt`, it is not reset when the
+    /// wave is no longer ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun_at: Option<Timestamp>,
-    /// When it was ready.
+    /// When the wave became ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Timestamp>,
-    /// When its time is up.
+    /// When the timeout of the wave expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// How long it took from start to ready.
+    /// How long the wave took from start to ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Span>,
-    /// How long it took when it last had something to do: the estimate for the next time.
+    /// How long the wave took when it last had something to do. This is the estimate for its next rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual: Option<Span>,
-    /// Objects and probes that are ready.
+    /// The number of objects and probes that are ready.
     pub ready: i64,
-    /// Objects and probes in all.
+    /// The number of all objects and probes.
     pub total: i64,
-    /// The waves it waits for.
+    /// The waves that this wave waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_for: Vec<String>,
-    /// What is not ready and why; the first few.
+    /// The first objects and probes that are not ready, with the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_ready: Vec<NotReady>,
-    /// Jobs that were complete in this rollout, as `Job namespace/name`. They stay done when they are gone, as those with
-    /// `ttlSecondsAfterFinished` will be.
+    /// The Jobs that completed in this rollout, as `Job namespace/name`. They count as complete even after they are
+    /// deleted, for example by `ttlSecondsAfterFinished`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completed: Vec<String>,
-    /// How often it was tried again in this rollout.
+    /// How often the wave was retried in this rollout.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempts: i32,
-    /// When it is tried again.
+    /// When the wave is retried next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// Whether someone started it before its dependencies were ready.
+    /// Whether the wave was started on request, before its dependencies were ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
-    /// Whether its manifests were taken back to what they were when it was last ready (`onFailure: Rollback`).
+    /// Whether the manifests of the wave were reverted to those with which it was last ready (`onFailure: Rollback`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rolled_back: bool,
-    /// Whether it has been ready once, in whichever rollout.
+    /// Whether the wave has been ready once, in any rollout.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rolled_out: bool,
-    /// Whether someone resumed the plan after this wave had paused it.
+    /// Whether the plan was resumed after this wave had paused it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forgiven: bool,
 }
@@ -176,25 +179,25 @@ fn is_zero(count: &i32) -> bool {
     *count == 0
 }
 
-/// Where a wave stands.
+/// The phase of a wave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WavePhase {
-    /// For waves that it depends on.
+    /// The wave waits for waves that it depends on.
     #[default]
     Waiting,
-    /// It was started and is not ready yet.
+    /// The wave was started and is not ready yet.
     Running,
-    /// Everything in it is ready.
+    /// Everything in the wave is ready.
     Ready,
-    /// Something in it failed; waiting will not help.
+    /// Something in the wave failed; waiting does not help.
     Failed,
-    /// It was not ready in time. It may still become so.
+    /// The wave was not ready before its timeout expired. It may still become ready.
     TimedOut,
-    /// A wave that it depends on failed or ran out of time.
+    /// A wave that it depends on failed or timed out.
     Blocked,
-    /// Someone asked to pass over it.
+    /// The wave is skipped on request.
     Skipped,
-    /// It, or the plan, is not to go on.
+    /// The wave or the plan is suspended.
     Suspended,
 }
 
@@ -206,7 +209,7 @@ impl WaveStatus {
 }
 
 impl WavePhase {
-    /// All there are.
+    /// All phases.
     pub const ALL: [Self; 8] = [
         Self::Waiting,
         Self::Running,
@@ -218,7 +221,7 @@ impl WavePhase {
         Self::Suspended,
     ];
 
-    /// The name as people read it.
+    /// The name of the phase.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "Waiting",
@@ -232,12 +235,12 @@ impl WavePhase {
         }
     }
 
-    /// Whether it needs nothing more in this rollout.
+    /// Whether the wave has nothing left to do in this rollout.
     pub fn is_through(self) -> bool {
         matches!(self, Self::Ready | Self::Skipped)
     }
 
-    /// Whether it did not become ready as it should.
+    /// Whether the wave failed or timed out.
     pub fn is_trouble(self) -> bool {
         matches!(self, Self::Failed | Self::TimedOut)
     }
@@ -253,41 +256,42 @@ impl std::fmt::Display for WavePhase {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotReady {
-    /// `Kind namespace/name`, or the address of a probe.
+    /// The object as `Kind namespace/name`, or the address of a probe.
     pub object: String,
-    /// A CamelCase fact.
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// A sentence.
+    /// A message for people.
     pub message: String,
-    /// Whether waiting will not help.
+    /// Whether waiting does not help.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
 }
 
-/// The chain of waves that decides how long the whole takes.
+/// The chain of waves that determines the duration of the rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CriticalPath {
-    /// Its waves, first to last.
+    /// The names of the waves, first to last.
     pub waves: Vec<String>,
-    /// How long it takes in all: measured where a wave is through, else what it usually takes, else its timeout.
+    /// The duration of the rollout: for each wave the measured duration if it is ready, otherwise its usual duration,
+    /// otherwise its timeout.
     pub total: Span,
     /// How long the rollout has taken so far, as of the last change.
     pub elapsed: Span,
-    /// How long it will still take.
+    /// The estimated remaining duration.
     pub remaining: Span,
-    /// How much longer each wave could take before it delayed the whole.
+    /// How much longer each wave may take without delaying the rollout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slack: Vec<Slack>,
 }
 
-/// How much longer a wave could take before it delayed the whole.
+/// How much longer a wave may take without delaying the rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Slack {
-    /// The wave.
+    /// The name of the wave.
     pub wave: String,
-    /// How much longer.
+    /// How much longer the wave may take.
     pub slack: Span,
 }
 
@@ -295,14 +299,15 @@ pub struct Slack {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InventoryKind {
-    /// For example `apps/v1`.
+    /// The API version, for example `apps/v1`.
     pub api_version: String,
-    /// For example `Deployment`.
+    /// The kind, for example `Deployment`.
     pub kind: String,
-    /// How many objects there are.
+    /// The number of objects of this kind.
     pub count: i64,
-    /// The waves that applied objects of this kind, or are about to. A wave is recorded here before its first object of the
-    /// kind is applied. None: that was recorded by an older version, and it may be any wave.
+    /// The waves that applied objects of this kind, or are about to. A wave is recorded here before its first object of
+    /// the kind is applied. If empty, an older version of the operator recorded the kind, and any wave may have applied
+    /// its objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waves: Vec<String>,
 }
@@ -318,34 +323,34 @@ impl InventoryKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldObject {
-    /// For example `kustomize.toolkit.fluxcd.io/v1`.
+    /// The API version, for example `kustomize.toolkit.fluxcd.io/v1`.
     pub api_version: String,
-    /// For example `Kustomization`.
+    /// The kind, for example `Kustomization`.
     pub kind: String,
-    /// None for kinds without namespaces.
+    /// The namespace. Unset for cluster-scoped kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
-/// Requests by annotation that were carried out, as they were written.
+/// The values of the annotations whose requests were handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Handled {
-    /// Of `waves.opcore.dev/retry`.
+    /// The last value of `waves.opcore.dev/retry`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<String>,
-    /// Of `waves.opcore.dev/force`.
+    /// The last value of `waves.opcore.dev/force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force: Option<String>,
-    /// Of `waves.opcore.dev/skip`, which holds as long as it is there.
+    /// The value of `waves.opcore.dev/skip`, which applies as long as the annotation is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip: Option<String>,
-    /// Of `waves.opcore.dev/resume`.
+    /// The last value of `waves.opcore.dev/resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
-    /// Of `opcore.dev/requestedAt`.
+    /// The last value of `opcore.dev/requestedAt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_at: Option<String>,
 }
@@ -356,18 +361,18 @@ impl Handled {
     }
 }
 
-/// A rollout of the past.
+/// A past rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutRecord {
-    /// Its number.
+    /// The sequence number of the rollout.
     pub number: i64,
-    /// Its digest.
+    /// The digest of the rollout.
     pub revision: String,
-    /// When it began.
+    /// When the rollout started.
     pub started_at: Timestamp,
-    /// How long it took.
+    /// How long the rollout took.
     pub duration: Span,
-    /// How it ended: `Ready`, or `Superseded` by the next one.
+    /// The outcome: `Ready`, or `Superseded` by the next rollout.
     pub outcome: String,
 }

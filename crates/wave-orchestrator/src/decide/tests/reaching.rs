@@ -3,25 +3,26 @@
 use opcore::finalizer::StepPhase;
 
 use super::*;
-use crate::index::OwnedSeen;
+use crate::index::OwnedObject;
 
 /// Nothing in this wave can be read.
-fn lose(play: &mut Play, wave: &str) {
-    let look = play.look(wave);
-    (look.unread, look.unreachable, look.ready) = (1, 1, 0);
-    look.not_ready = vec![NotReady {
+fn lose(simulation: &mut Simulation, wave: &str) {
+    let snapshot = simulation.snapshot(wave);
+    (snapshot.unread, snapshot.unreachable, snapshot.ready) = (1, 1, 0);
+    snapshot.not_ready = vec![NotReady {
         object: "Thing".to_owned(),
         reason: "ApiUnavailable".to_owned(),
-        message: "Thing: its API does not answer.".to_owned(),
+        message: "Thing: its API does not respond.".to_owned(),
         failed: false,
     }];
-    play.seen.look.complete = false;
-    play.seen.unreachable = vec!["things.example.io cannot be listed and watched: service unavailable".to_owned()];
+    simulation.observed.snapshot.complete = false;
+    simulation.observed.unreachable =
+        vec!["things.example.io cannot be listed and watched: service unavailable".to_owned()];
 }
 
 #[test]
-fn a_wave_whose_member_cannot_be_looked_at_runs_out_of_time_and_the_others_go_on() {
-    let mut fleet = Play::fleet();
+fn a_wave_whose_member_cannot_be_read_runs_out_of_time_and_the_others_go_on() {
+    let mut fleet = Simulation::fleet();
     fleet.settle();
     fleet.ready("infrastructure-core").settle();
     lose(&mut fleet, "infrastructure-monitoring");
@@ -32,12 +33,12 @@ fn a_wave_whose_member_cannot_be_looked_at_runs_out_of_time_and_the_others_go_on
     assert_eq!(fleet.phase("infrastructure-monitoring"), WavePhase::TimedOut);
     let (_, reason, message) = fleet.summary();
     assert_eq!(reason, "WaveTimedOut");
-    assert!(message.contains("Thing: its API does not answer."), "{message}");
+    assert!(message.contains("Thing: its API does not respond."), "{message}");
 }
 
 #[test]
-fn a_wave_that_was_ready_stays_so_while_nobody_can_look() {
-    let mut fleet = Play::fleet();
+fn a_wave_that_was_ready_stays_so_while_nobody_can_read_it() {
+    let mut fleet = Simulation::fleet();
     fleet.settle();
     assert_eq!(fleet.ready("infrastructure-core").phase("infrastructure-core"), WavePhase::Ready);
     lose(&mut fleet, "infrastructure-core");
@@ -46,39 +47,39 @@ fn a_wave_that_was_ready_stays_so_while_nobody_can_look() {
 
 /// A plan of three waves, each behind the one before. It has applied ConfigMaps in the first two of them, and Things in
 /// the second and third; the API of Things does not answer.
-fn three() -> Play {
-    let mut play = Play::of(
+fn three() -> Simulation {
+    let mut simulation = Simulation::of(
         "{apiVersion: waves.opcore.dev/v1alpha1, kind: WavePlan, metadata: {name: p}, spec: {waves: [
             {name: one}, {name: two, dependsOn: [{wave: one}]}, {name: three}]}}",
     );
     let (maps, things) = (("v1", "ConfigMap"), ("example.io/v1", "Thing"));
     let kinds = [(maps, "one"), (maps, "two"), (things, "two"), (maps, "three")];
     let kinds: Vec<_> = kinds.into_iter().map(|((api_version, kind), wave)| (api_version, kind, wave)).collect();
-    play.seen.look.applied_kinds = applied(&kinds);
-    play.settle();
-    play.seen.look.owned = ["one", "two", "three"]
-        .map(|wave| OwnedSeen { wave: wave.to_owned(), ..orphan("ConfigMap", wave, None) })
+    simulation.observed.snapshot.applied_kinds = applied(&kinds);
+    simulation.settle();
+    simulation.observed.snapshot.owned = ["one", "two", "three"]
+        .map(|wave| OwnedObject { wave: wave.to_owned(), ..orphan("ConfigMap", wave, None) })
         .into();
-    play.seen.look.complete = false;
+    simulation.observed.snapshot.complete = false;
     let thing = GroupKind { group: "example.io".to_owned(), kind: "Thing".to_owned() };
-    play.seen.incomplete.insert(thing, "the API of Thing does not answer: service unavailable".to_owned());
-    play.plan.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-    play
+    simulation.observed.incomplete.insert(thing, "the API of Thing does not respond: service unavailable".to_owned());
+    simulation.plan.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    simulation
 }
 
 /// Deletes what is to be deleted until nothing more is, and returns the phases of the waves.
-fn take_down(play: &mut Play) -> BTreeMap<String, StepPhase> {
+fn take_down(simulation: &mut Simulation) -> BTreeMap<String, StepPhase> {
     loop {
-        let decision = play.settle();
+        let decision = simulation.settle();
         let deleted = decision.writes.iter().filter_map(|write| match write {
             Write::Delete(delete) => Some(delete.target.name.clone()),
             _ => None,
         });
         let deleted: Vec<String> = deleted.collect();
-        let before = play.seen.look.owned.len();
-        play.seen.look.owned.retain(|object| !deleted.contains(&object.target.name));
-        if play.seen.look.owned.len() == before {
-            let steps = play.plan.status.as_ref().unwrap().teardown.as_ref().unwrap().steps.clone();
+        let before = simulation.observed.snapshot.owned.len();
+        simulation.observed.snapshot.owned.retain(|object| !deleted.contains(&object.target.name));
+        if simulation.observed.snapshot.owned.len() == before {
+            let steps = simulation.plan.status.as_ref().unwrap().teardown.as_ref().unwrap().steps.clone();
             return steps.into_iter().map(|step| (step.name, step.phase)).collect();
         }
     }
@@ -86,99 +87,104 @@ fn take_down(play: &mut Play) -> BTreeMap<String, StepPhase> {
 
 #[test]
 fn a_kind_that_is_not_known_holds_up_the_waves_that_applied_it_and_those_before_them_and_no_others() {
-    let mut play = three();
-    let phases = take_down(&mut play);
+    let mut simulation = three();
+    let phases = take_down(&mut simulation);
     assert_eq!(phases["three"], StepPhase::Done, "it has no Things");
     assert_eq!(phases["two"], StepPhase::Running, "there may be Things of it");
     assert_eq!(phases["one"], StepPhase::Waiting, "it comes after the second");
-    let (_, _, message) = play.summary();
-    let why = "two: it is not known which objects of kind Thing are left: the API of Thing does not answer";
+    let (_, _, message) = simulation.summary();
+    let why = "two: cannot determine which objects of kind Thing are left: the API of Thing does not respond";
     assert!(message.contains(why), "{message}");
-    let left: Vec<&str> = play.seen.look.owned.iter().map(|object| object.wave.as_str()).collect();
+    let left: Vec<&str> = simulation.observed.snapshot.owned.iter().map(|object| object.wave.as_str()).collect();
     assert_eq!(left, ["one"], "what is known of the second is deleted already");
-    play.seen.incomplete.clear();
-    assert!(take_down(&mut play).values().all(|phase| *phase == StepPhase::Done));
+    simulation.observed.incomplete.clear();
+    assert!(take_down(&mut simulation).values().all(|phase| *phase == StepPhase::Done));
 }
 
 #[test]
 fn a_kind_that_was_recorded_without_its_waves_holds_up_all_of_them() {
-    let mut play = three();
-    for kind in &mut play.plan.status.as_mut().unwrap().inventory {
+    let mut simulation = three();
+    for kind in &mut simulation.plan.status.as_mut().unwrap().inventory {
         kind.waves.clear();
     }
-    let phases = take_down(&mut play);
+    let phases = take_down(&mut simulation);
     assert_eq!(phases["three"], StepPhase::Waiting);
-    let removed = play.plan.status.as_ref().unwrap().teardown.as_ref().unwrap().step("Removed waves").unwrap().clone();
+    let removed =
+        simulation.plan.status.as_ref().unwrap().teardown.as_ref().unwrap().step("Removed waves").unwrap().clone();
     assert!(removed.message.unwrap().contains("of kind Thing are left"));
 }
 
 #[test]
 fn a_kind_of_a_wave_that_the_plan_no_longer_has_holds_up_the_others_which_come_after_it() {
-    let mut play = three();
-    play.plan.spec.waves.remove(1);
-    play.seen.look.waves.remove(1);
-    let phases = take_down(&mut play);
+    let mut simulation = three();
+    simulation.plan.spec.waves.remove(1);
+    simulation.observed.snapshot.waves.remove(1);
+    let phases = take_down(&mut simulation);
     assert_eq!((phases["Removed waves"], phases["three"]), (StepPhase::Running, StepPhase::Waiting));
 }
 
 #[test]
 fn within_a_wave_nothing_goes_before_what_was_applied_after_it_and_is_not_known() {
-    let mut play = three();
-    let namespace = OwnedSeen {
+    let mut simulation = three();
+    let namespace = OwnedObject {
         wave: "two".to_owned(),
         stage: crate::render::Stage::Definitions,
         ..orphan("Namespace", "of-the-things", None)
     };
-    play.seen.look.owned.push(namespace);
-    take_down(&mut play);
-    let is_there = |play: &Play| play.seen.look.owned.iter().any(|object| object.target.name == "of-the-things");
-    assert!(is_there(&play), "there may be Things in it");
-    play.seen.incomplete.clear();
-    take_down(&mut play);
-    assert!(!is_there(&play));
+    simulation.observed.snapshot.owned.push(namespace);
+    take_down(&mut simulation);
+    let is_there = |simulation: &Simulation| {
+        simulation.observed.snapshot.owned.iter().any(|object| object.target.name == "of-the-things")
+    };
+    assert!(is_there(&simulation), "there may be Things in it");
+    simulation.observed.incomplete.clear();
+    take_down(&mut simulation);
+    assert!(!is_there(&simulation));
 }
 
 #[test]
 fn what_is_held_suspended_and_not_known_is_released_first() {
-    let mut play = three();
-    play.seen.incomplete.clear();
-    play.seen.incomplete_gates = Some("the API of Kustomization does not answer: service unavailable".to_owned());
-    let phases = take_down(&mut play);
+    let mut simulation = three();
+    simulation.observed.incomplete.clear();
+    simulation.observed.incomplete_gates =
+        Some("the API of Kustomization does not respond: service unavailable".to_owned());
+    let phases = take_down(&mut simulation);
     assert_eq!((phases["Gates"], phases["three"]), (StepPhase::Running, StepPhase::Waiting));
-    assert!(play.summary().2.contains("it is not known which objects are still suspended"));
+    assert!(simulation.summary().2.contains("cannot determine which objects are still suspended"));
 }
 
 #[test]
 fn what_stays_need_not_be_known() {
-    let mut play = three();
-    play.plan.spec.deletion_policy = crate::api::v1alpha1::DeletionPolicy::Orphan;
-    assert!(take_down(&mut play).values().all(|phase| *phase == StepPhase::Done));
+    let mut simulation = three();
+    simulation.plan.spec.deletion_policy = crate::api::v1alpha1::DeletionPolicy::Orphan;
+    assert!(take_down(&mut simulation).values().all(|phase| *phase == StepPhase::Done));
 }
 
 #[test]
 fn the_waves_of_a_kind_are_recorded_before_it_is_applied_and_until_nothing_of_it_is_left() {
-    let mut play = three();
-    play.plan.metadata.deletion_timestamp = None;
-    let waves = |play: &mut Play, kind: &str| {
-        play.settle();
-        let inventory = &play.plan.status.as_ref().unwrap().inventory;
+    let mut simulation = three();
+    simulation.plan.metadata.deletion_timestamp = None;
+    let waves = |simulation: &mut Simulation, kind: &str| {
+        simulation.settle();
+        let inventory = &simulation.plan.status.as_ref().unwrap().inventory;
         inventory.iter().find(|recorded| recorded.kind == kind).map(|recorded| recorded.waves.join(" "))
     };
-    assert_eq!(waves(&mut play, "ConfigMap").as_deref(), Some("one three two"));
-    assert_eq!(waves(&mut play, "Thing").as_deref(), Some("two"));
+    assert_eq!(waves(&mut simulation, "ConfigMap").as_deref(), Some("one three two"));
+    assert_eq!(waves(&mut simulation, "Thing").as_deref(), Some("two"));
     // The plan no longer has them, and it is not known what is left of them.
-    play.seen.look.applied_kinds = applied(&[("v1", "ConfigMap", "one"), ("example.io/v1", "Thing", "three")]);
+    simulation.observed.snapshot.applied_kinds =
+        applied(&[("v1", "ConfigMap", "one"), ("example.io/v1", "Thing", "three")]);
     let counts = BTreeMap::from([("two".to_owned(), 1), ("one".to_owned(), 1)]);
     let maps = GroupKind { group: String::new(), kind: "ConfigMap".to_owned() };
-    play.seen.look.counts = Arc::new(BTreeMap::from([(maps, counts)]));
-    assert_eq!(waves(&mut play, "ConfigMap").as_deref(), Some("one two"), "an object of the second is left");
-    assert_eq!(waves(&mut play, "Thing").as_deref(), Some("three two"));
+    simulation.observed.snapshot.counts = Arc::new(BTreeMap::from([(maps, counts)]));
+    assert_eq!(waves(&mut simulation, "ConfigMap").as_deref(), Some("one two"), "an object of the second is left");
+    assert_eq!(waves(&mut simulation, "Thing").as_deref(), Some("three two"));
     // What an older version recorded stays open until everything of the kind is known.
-    play.plan.status.as_mut().unwrap().inventory.iter_mut().for_each(|kind| kind.waves.clear());
-    assert_eq!(waves(&mut play, "Thing").as_deref(), Some(""));
-    assert_eq!(waves(&mut play, "ConfigMap").as_deref(), Some("one two"));
-    play.seen.incomplete.clear();
-    assert_eq!(waves(&mut play, "Thing").as_deref(), Some("three"));
+    simulation.plan.status.as_mut().unwrap().inventory.iter_mut().for_each(|kind| kind.waves.clear());
+    assert_eq!(waves(&mut simulation, "Thing").as_deref(), Some(""));
+    assert_eq!(waves(&mut simulation, "ConfigMap").as_deref(), Some("one two"));
+    simulation.observed.incomplete.clear();
+    assert_eq!(waves(&mut simulation, "Thing").as_deref(), Some("three"));
 }
 
 #[test]
@@ -192,9 +198,13 @@ fn a_teardown_that_waits_for_what_is_not_known_goes_on_when_it_is_forced() {
 
 #[test]
 fn a_missing_right_is_named_with_the_value_that_grants_it() {
-    let mut fleet = Play::fleet();
-    fleet.seen.denied = vec!["list and watch secrets in shop (value rbac.read of the chart)".to_owned()];
+    let mut fleet = Simulation::fleet();
+    fleet.observed.denied =
+        vec!["list and watch secrets in shop; the value rbac.read of the chart grants this right".to_owned()];
     let (_, reason, message) = fleet.summary();
     assert_eq!(reason, "Forbidden");
-    assert_eq!(message, "The right to list and watch secrets in shop (value rbac.read of the chart) is missing.");
+    assert_eq!(
+        message,
+        "The operator is not allowed to list and watch secrets in shop; the value rbac.read of the chart grants this right."
+    );
 }

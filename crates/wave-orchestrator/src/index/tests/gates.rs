@@ -16,8 +16,8 @@ fn suspended_by(manager: &str) -> Value {
 const GATED: &str = "{ ref: { apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, namespace: shop, name: k }, mode: Gate }";
 
 /// A plan that is recorded to hold the Kustomization `k`.
-fn subscribe_holder(desk: &mut Desk, name: &str, waves: &str) {
-    let mut subscription = desk.subscription(name, waves);
+fn subscribe_holder(fixture: &mut Fixture, name: &str, waves: &str) {
+    let mut subscription = fixture.subscription(name, waves);
     let held = HeldObject {
         api_version: "kustomize.toolkit.fluxcd.io/v1".to_owned(),
         kind: "Kustomization".to_owned(),
@@ -25,8 +25,8 @@ fn subscribe_holder(desk: &mut Desk, name: &str, waves: &str) {
         name: "k".to_owned(),
     };
     let forgotten = subscription.forgotten(&[held]);
-    subscription.hold(&forgotten, &desk.served);
-    desk.index.subscribe(&name.into(), Arc::new(subscription), &BTreeSet::new(), desk.now);
+    subscription.hold(&forgotten, &fixture.served);
+    fixture.index.subscribe(&name.into(), Arc::new(subscription), &BTreeSet::new(), fixture.now);
 }
 
 #[test]
@@ -35,38 +35,38 @@ fn what_is_held_is_known_although_no_wave_gates_it_any_more() {
     for waves in
         [PLAN.to_owned(), broken, format!("[{{ name: other, members: [{}] }}]", GATED.replace("Gate", "Nudge"))]
     {
-        let mut desk = Desk::new();
-        subscribe_holder(&mut desk, "p", &waves);
-        assert!(!desk.look().complete, "nobody has looked at it yet");
-        desk.sync("p");
-        assert_eq!(desk.see(&suspended_by(OPERATOR)), wakes(&["p"]), "{waves}");
-        let held = desk.look().held;
+        let mut fixture = Fixture::new();
+        subscribe_holder(&mut fixture, "p", &waves);
+        assert!(!fixture.snapshot().complete, "it was not read yet");
+        fixture.sync("p");
+        assert_eq!(fixture.report(&suspended_by(OPERATOR)), wakes(&["p"]), "{waves}");
+        let held = fixture.snapshot().held;
         assert!(held.len() == 1 && held[0].held && held[0].target.uid == "uid-of-k", "{held:?}");
-        assert_eq!(desk.see(&suspended_by("kubectl")), wakes(&["p"]));
-        assert!(!desk.look().held[0].held, "what others suspended is not ours to give back");
+        assert_eq!(fixture.report(&suspended_by("kubectl")), wakes(&["p"]));
+        assert!(!fixture.snapshot().held[0].held, "what others suspended is not ours to give back");
     }
 }
 
 #[test]
 fn what_a_wave_gates_or_applies_is_left_to_the_wave() {
-    let mut desk = Desk::new();
+    let mut fixture = Fixture::new();
     let applied = "{ manifests: { inline: '{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: { namespace: shop, name: k } }' } }";
     for member in [GATED, applied] {
-        subscribe_holder(&mut desk, "p", &format!("[{{ name: a, members: [{member}] }}]"));
-        desk.see(&suspended_by(OPERATOR));
-        assert_eq!(desk.look().held.len(), 0, "{member}");
+        subscribe_holder(&mut fixture, "p", &format!("[{{ name: a, members: [{member}] }}]"));
+        fixture.report(&suspended_by(OPERATOR));
+        assert_eq!(fixture.snapshot().held.len(), 0, "{member}");
     }
 }
 
 #[test]
 fn what_another_plan_gates_by_now_is_not_given_back() {
-    let mut desk = Desk::new();
-    subscribe_holder(&mut desk, "p", PLAN);
-    desk.see(&suspended_by(OPERATOR));
-    assert_eq!(desk.look().held.len(), 1);
-    desk.subscribe("q", &format!("[{{ name: a, members: [{GATED}] }}]"));
-    assert_eq!(desk.look().held.len(), 0);
+    let mut fixture = Fixture::new();
+    subscribe_holder(&mut fixture, "p", PLAN);
+    fixture.report(&suspended_by(OPERATOR));
+    assert_eq!(fixture.snapshot().held.len(), 1);
+    fixture.subscribe("q", &format!("[{{ name: a, members: [{GATED}] }}]"));
+    assert_eq!(fixture.snapshot().held.len(), 0);
     // A plan that no longer remembers it either does not keep it.
-    subscribe_holder(&mut desk, "q", PLAN);
-    assert_eq!(desk.look().held.len(), 1);
+    subscribe_holder(&mut fixture, "q", PLAN);
+    assert_eq!(fixture.snapshot().held.len(), 1);
 }

@@ -80,11 +80,11 @@ impl World {
     }
 }
 
-fn tell(desk: &mut Desk, event: &Event) -> Wake {
+fn report(fixture: &mut Fixture, event: &Event) -> Wake {
     let text = |wanted: bool| if wanted { "rain" } else { "sun" };
     match event {
-        Event::Map(number, wanted) => desk.see(&map("p", &format!("m{number}"), text(*wanted))),
-        Event::MapGone(number) => desk.lose(&map("p", &format!("m{number}"), "")),
+        Event::Map(number, wanted) => fixture.report(&map("p", &format!("m{number}"), text(*wanted))),
+        Event::MapGone(number) => fixture.report_gone(&map("p", &format!("m{number}"), "")),
         Event::Widget(number, of_team, phase) => {
             let ready = ["True", "False", "False"][*phase];
             let mut object = widget(&format!("w{number}"), ready);
@@ -94,11 +94,11 @@ fn tell(desk: &mut Desk, event: &Event) -> Wake {
                 let stalled = json!({ "type": "Stalled", "status": "True", "reason": "Told" });
                 object["status"]["conditions"] = json!([stalled]);
             }
-            desk.see(&object)
+            fixture.report(&object)
         }
-        Event::WidgetGone(number) => desk.lose(&widget(&format!("w{number}"), "")),
+        Event::WidgetGone(number) => fixture.report_gone(&widget(&format!("w{number}"), "")),
         Event::Subscribe => {
-            let again = desk.subscribe("p", &waves());
+            let again = fixture.subscribe("p", &waves());
             assert_eq!(again, BTreeSet::new(), "all of it is known");
             Wake::new()
         }
@@ -107,20 +107,20 @@ fn tell(desk: &mut Desk, event: &Event) -> Wake {
 
 proptest! {
     #[test]
-    fn the_counts_are_those_of_someone_who_looks_at_everything_anew(events in vec(event(), 0..60)) {
-        let mut desk = Desk::with(&waves());
-        desk.sync("p");
+    fn the_counts_are_those_of_someone_who_reads_everything_again(events in vec(event(), 0..60)) {
+        let mut fixture = Fixture::with(&waves());
+        fixture.sync("p");
         let mut world = World::default();
         for event in events {
             let before = world.counts();
             world.take(&event);
-            let woken = tell(&mut desk, &event);
+            let woken = report(&mut fixture, &event);
             let (waves, orphans) = world.counts();
             for (number, expected) in waves.into_iter().enumerate() {
-                prop_assert_eq!(desk.counts(number), expected, "wave {} after {:?}", number, event);
+                prop_assert_eq!(fixture.counts(number), expected, "wave {} after {:?}", number, event);
             }
-            prop_assert_eq!(desk.look().orphan_count, orphans);
-            prop_assert_eq!(desk.look().owned.len(), world.maps.len());
+            prop_assert_eq!(fixture.snapshot().orphan_count, orphans);
+            prop_assert_eq!(fixture.snapshot().owned.len(), world.maps.len());
             if before != world.counts() {
                 prop_assert_eq!(woken, wakes(&["p"]), "{:?} made a difference", event);
             }
