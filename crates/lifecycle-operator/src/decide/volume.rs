@@ -178,7 +178,10 @@ pub fn plan(
         }
     }
     let Some(work) = plan.status.work.clone() else {
-        plan.running = !migration::stops(observed.parent.as_ref());
+        // A workload without pods has all that it asks for, and would count as ready.
+        let stops = migration::of(observed.parent.as_ref()).filter(|_| migration::stops(observed.parent.as_ref()));
+        plan.running = stops.is_none();
+        plan.summary = stops.map(|it| Summary::reconciling("Migrating", migration::message(it)));
         plan.over = jobs_that_are_over(observed, None);
         return Ok(plan);
     };
@@ -200,7 +203,7 @@ fn next_work(server: &SpireServer, observed: &Observed, plan: &mut Plan, now: Ti
         let backup = migration.backup.clone().unwrap_or_default();
         let backed_up = plan.status.last_backup.as_ref().is_some_and(|last| last.name == backup);
         return match migration.phase {
-            MigrationPhase::Draining | MigrationPhase::BackingUp if !backed_up => work(VolumeWorkKind::Backup, backup),
+            MigrationPhase::BackingUp if !backed_up => work(VolumeWorkKind::Backup, backup),
             MigrationPhase::Clearing if plan.status.cleared.as_ref() != Some(&backup) => {
                 work(VolumeWorkKind::Clear, backup)
             }

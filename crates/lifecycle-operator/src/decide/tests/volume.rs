@@ -218,3 +218,44 @@ fn a_volume_of_another_trust_domain_is_left_alone() {
     let plan = Case { others: data("example.org"), ..Case::default() }.plan();
     assert!(plan.running);
 }
+
+/// A migration that is in this phase.
+fn migrating(phase: &str) -> String {
+    format!(
+        "---
+apiVersion: operator.openshift.io/v1alpha1
+kind: ZeroTrustWorkloadIdentityManager
+metadata: {{ name: cluster }}
+spec: {{ trustDomain: new.org }}
+status: {{ migration: {{ from: example.org, to: new.org, phase: {phase}, backup: migration-1, startedAt: '2027-01-15T08:00:00Z' }} }}
+"
+    )
+}
+
+#[test]
+fn a_server_that_is_stopped_for_a_migration_does_not_count_as_ready() {
+    for phase in ["Draining", "Clearing"] {
+        let volume = "cleared: migration-1".to_owned();
+        let plan = Case { volume, others: migrating(phase), ..Case::default() }.plan();
+        assert_eq!((plan.running, plan.status.work.clone()), (false, None), "{phase}");
+        assert_eq!(reason(&plan).as_deref(), Some("Migrating"), "{phase}");
+    }
+    let plan =
+        Case { volume: "cleared: migration-1".to_owned(), others: migrating("Switching"), ..Case::default() }.plan();
+    assert!(plan.running);
+}
+
+#[test]
+fn the_volume_is_backed_up_and_cleared_in_the_phases_of_a_migration_that_say_so() {
+    let work = |phase: &str, volume: &str| {
+        let plan = Case { volume: volume.to_owned(), others: migrating(phase), ..Case::default() }.plan();
+        plan.status.work.map(|work| (work.kind, work.backup))
+    };
+    let of = |kind| Some((kind, "migration-1".to_owned()));
+    let backed_up = "lastBackup: { name: migration-1, claim: c, files: 1, bytes: 1, manifestSha256: x }";
+    assert_eq!(work("Draining", ""), None, "agents may still run");
+    assert_eq!(work("BackingUp", ""), of(VolumeWorkKind::Backup));
+    assert_eq!(work("BackingUp", backed_up), None);
+    assert_eq!(work("Clearing", backed_up), of(VolumeWorkKind::Clear));
+    assert_eq!(work("Switching", backed_up), None);
+}
