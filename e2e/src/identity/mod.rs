@@ -42,10 +42,9 @@ pub const TRUST_DOMAIN: &str = "example.org";
 pub const STACK_PATIENCE: Duration = Duration::from_mins(4);
 
 /// The kinds whose objects belong to the stack, and stay when it is deleted: data, and what the operator needs while it runs.
-const KEPT: [&str; 5] = [
+const KEPT: [&str; 4] = [
     "PersistentVolumeClaim spire-backups",
     "PersistentVolumeClaim spire-data-spire-server-0",
-    "ConfigMap ztwim-operands",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 ];
