@@ -28,21 +28,21 @@ use crate::decide::{Decider, keep, stack, teardown};
 use crate::metrics::StackMetrics;
 use crate::observe::{Eyes, Observed, peers};
 use crate::operand::Operand;
+use crate::policies::Keeper;
 use crate::render::{PART_OF, Settings};
-use crate::summary::Summary;
 
 /// What the operators of all kinds share.
 pub struct Shared {
     decider: Decider,
     eyes: Eyes,
     metrics: Option<Arc<StackMetrics>>,
-    summary: Summary,
+    policies: Keeper,
 }
 
 impl Shared {
-    /// What the policies know of the operands.
-    pub fn summary(&self) -> &Summary {
-        &self.summary
+    /// What keeps the admission policies.
+    pub fn policies(&self) -> &Keeper {
+        &self.policies
     }
 
     /// Creates it.
@@ -55,7 +55,7 @@ impl Shared {
             decider: Decider { settings, operator: context.operator().to_owned() },
             eyes,
             metrics,
-            summary: Summary::default(),
+            policies: Keeper::default(),
         })
     }
 }
@@ -197,7 +197,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
     }
 
     async fn observe(&self, operand: &K, context: &Context) -> Result<Observed, Error> {
-        self.shared.summary.changed();
+        self.shared.policies.changed();
         self.shared.eyes.of_operand(operand, context).await
     }
 
@@ -211,7 +211,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
 
     /// What the server answered when it was asked about its agents.
     fn after_writes(&self, _: &K, status: &mut OperandStatus, done: &Done<'_>, _: Timestamp) {
-        let answers = done.attempts.iter().filter_map(|attempt| match (&attempt.write, &attempt.outcome) {
+        let mut answers = done.attempts.iter().filter_map(|attempt| match (&attempt.write, &attempt.outcome) {
             (Write::Exec(exec), Outcome::Ran { stdout, exit: 0, .. })
                 if exec.command.iter().any(|word| word == "list") =>
             {
@@ -219,7 +219,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
             }
             _ => None,
         });
-        if let Some(Ok(agents)) = answers.last().map(|answer| teardown::agents_in(answer)) {
+        if let Some(Ok(agents)) = answers.next_back().map(|answer| teardown::agents_in(answer)) {
             status.attested_agents = Some(agents);
         }
     }
@@ -238,7 +238,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
     }
 
     fn forget(&self, _: &Key) {
-        self.shared.summary.changed();
+        self.shared.policies.changed();
         if let Some(metrics) = &self.shared.metrics {
             metrics.forget(K::KIND);
         }

@@ -7,7 +7,7 @@
 //! | To learn about | read |
 //! |---|---|
 //! | what users write and read | [`api`] |
-//! | the central config: inheritance, provenance, conflicts | [`config`], [`policies`], [`summary`] |
+//! | the central config: inheritance, provenance, conflicts | [`config`], [`policies`] |
 //! | what operands have in common | [`operand`] |
 //! | what is read | [`observe`] |
 //! | what is decided: order of starts, teardown, backups, migration | [`decide`] |
@@ -27,6 +27,5 @@ pub mod observe;
 pub mod operand;
 pub mod policies;
 pub mod render;
-pub mod summary;
 #[allow(clippy::disallowed_methods, reason = "it runs in a pod, where it has files and clocks")]
 pub mod volume;

@@ -53,6 +53,7 @@ const KEPT: [&str; 5] = [
 /// Installs the operator with SPIRE's images in the node, in a cluster without a stack, and waits until it works.
 pub async fn install(stage: &Stage) -> anyhow::Result<Release> {
     clear(stage).await?;
+    stage.plays_also_in(NAMESPACE);
     let volume = stage.image(VOLUME).await?;
     let mut images = json!({ "spireVolume": { "repository": volume.repository, "tag": volume.tag } });
     for (variable, image) in stage.images_of("spire").await? {
@@ -76,6 +77,9 @@ pub async fn install(stage: &Stage) -> anyhow::Result<Release> {
 async fn clear(stage: &Stage) -> anyhow::Result<()> {
     let namespaces: Api<Namespace> = Api::all(stage.client.clone());
     if let Some(found) = namespaces.get_opt(NAMESPACE).await? {
+        // A pod whose driver went before it would never end by itself.
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::background() };
+        api::<Pod>(stage).delete_collection(&now, &ListParams::default()).await?;
         namespaces.delete(NAMESPACE, &DeleteParams::background()).await?;
         gone(&namespaces, NAMESPACE, found.uid().as_deref(), PATIENCE).await?;
     }

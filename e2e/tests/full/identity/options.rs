@@ -27,7 +27,7 @@ async fn every_option_of_the_server_reaches_ready_or_says_which_part_outside_is_
 
 /// Each is tried on a server that runs, and taken back.
 async fn what_is_outside_is_missed_by_name(stage: &Stage) -> anyhow::Result<()> {
-    let postgres = "dbname=spire host=postgres.away.example sslmode=disable";
+    let postgres = "dbname=spire user=spire host=postgres.away.example sslmode=disable";
     let vault = json!({ "vaultAddr": "https://vault.away.example:8200", "k8sAuth": { "k8sAuthRoleName": "spire" } });
     let issuer = json!({ "namespace": NAMESPACE, "issuerName": "away" });
     for (spec, words) in [
