@@ -230,7 +230,7 @@ fn a_killed_start_is_cleaned_up_by_the_next_command() -> anyhow::Result<()> {
     let user = User::new()?;
     let (_, pids) = interrupted(&user, "KILL")?;
     let list = user.run("list")?;
-    ensure!(list.err.contains("Sandbox default was only half started"), "{}", list.err);
+    ensure!(list.err.contains("Sandbox default was started only in part"), "{}", list.err);
     ensure!(list.good()?.starts_with("There is no sandbox."));
     ensure!(!pids.iter().any(|pid| runs(*pid)), "processes are left");
     ensure!(!user.state().exists(), "files are left");
