@@ -154,7 +154,7 @@ fn a_sandbox_lives_from_up_to_down() -> anyhow::Result<()> {
             "logs --name one kubelte",
             "There is no component \"kubelte\": choose one of etcd, kube-apiserver, kube-controller-manager, \
              kube-scheduler, node-init, containerd, kubelet, kube-proxy, git, kustomize-controller, opentofu, \
-             prometheus, registry, registry-auth, source-controller, terraform, traefik.",
+             prometheus, registry, registry-auth, source-controller, spire, terraform, traefik.",
         ),
     ] {
         let said = user.run(line)?.refusal()?;
