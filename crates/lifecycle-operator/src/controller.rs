@@ -19,7 +19,7 @@ use opcore::watch::Discovery;
 use opcore::{Context, Decision, Error, Operator, Write};
 
 use crate::api::v1alpha1::{
-    OperandKind, OperandStatus, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
+    OperandKind, OperandStatus, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
     ZeroTrustWorkloadIdentityManager, ZeroTrustWorkloadIdentityManagerStatus,
 };
 use crate::decide::keep::Wants;
@@ -28,6 +28,7 @@ use crate::decide::{Decider, keep, stack, teardown};
 use crate::metrics::StackMetrics;
 use crate::observe::{Eyes, Observed, peers};
 use crate::operand::Operand;
+use crate::optional::{Optional, singleton};
 use crate::policies::Keeper;
 use crate::render::{PART_OF, Settings};
 
@@ -35,6 +36,7 @@ use crate::render::{PART_OF, Settings};
 pub struct Shared {
     decider: Decider,
     eyes: Eyes,
+    optional: Arc<Optional>,
     metrics: Option<Arc<StackMetrics>>,
     policies: Keeper,
 }
@@ -48,21 +50,17 @@ impl Shared {
     /// Creates it.
     pub fn new(context: &Context, settings: Settings) -> Arc<Self> {
         let discovery = Discovery::new(context);
-        discovery.follow(|_| {});
-        let eyes = Eyes::new(&settings, discovery);
+        let optional = Optional::new(context, &discovery);
+        let eyes = Eyes::new(&settings, discovery, optional.clone());
         let metrics = StackMetrics::new(context.metrics());
         Arc::new(Self {
             decider: Decider { settings, operator: context.operator().to_owned() },
             eyes,
+            optional,
             metrics,
             policies: Keeper::default(),
         })
     }
-}
-
-/// There is one object of each kind.
-fn singleton() -> Key {
-    Key { namespace: None, name: SINGLETON.to_owned() }
 }
 
 /// Wakes the one object of a kind when any of these change.
@@ -161,6 +159,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
         let ours = Some(ours.as_str());
         any::<_, ServiceAccount>(watches, ours);
         any::<_, StatefulSet>(watches, ours);
+        self.shared.optional.wakes(watches.wakes());
         match K::KIND {
             OperandKind::SpireServer => {
                 any::<_, ConfigMap>(watches, ours);

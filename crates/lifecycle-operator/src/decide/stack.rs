@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, TypeMeta};
 use opcore::act::Comparison;
 use opcore::conditions::{self, Condition, New, Summary};
-use opcore::finalizer::{self, StepStatus, Teardown, step};
+use opcore::finalizer::{self, OnExpiry, StepStatus, Teardown, step};
 use opcore::ownership::{Claimant, owner_reference};
 use opcore::writes::Target;
 use opcore::{Decision, Next, Write};
@@ -328,8 +328,13 @@ pub fn tear_down(parent: &Parent, observed: &Observed, now: Timestamp) -> Decisi
     // What --cascade=orphan released is no longer ours.
     let ours = |kind: OperandKind| observed.peer(kind).filter(|peer| peer.is_owned_by(&uid));
     let policy = &parent.spec.teardown;
-    let steps = Teardown::graph(STEPS.map(|(name, _, after)| step(name).after(after.iter().copied())));
-    let steps = steps.map(|steps| steps.within(policy.timeout.as_duration()).on_expiry(policy.on_expiry));
+    let steps = STEPS.map(|(name, kind, after)| {
+        let by_itself = ours(kind).is_some_and(gives_up_by_itself);
+        let on_expiry =
+            if by_itself && policy.on_expiry == OnExpiry::Force { OnExpiry::Wait } else { policy.on_expiry };
+        step(name).after(after.iter().copied()).on_expiry(on_expiry)
+    });
+    let steps = Teardown::graph(steps).map(|steps| steps.within(policy.timeout.as_duration()));
     let kind_of = |name: &str| STEPS.iter().find(|(step, ..)| *step == name).map(|(_, kind, _)| *kind);
     let observe = |name: &str| match kind_of(name).and_then(ours) {
         None => StepStatus::Done,
@@ -348,6 +353,12 @@ pub fn tear_down(parent: &Parent, observed: &Observed, now: Timestamp) -> Decisi
     let blocked = observed.peers.iter().find_map(|peer| conditions::find(&peer.status.conditions, DELETION_BLOCKED));
     repeat(conditions, blocked.filter(|blocked| blocked.status == "True"), generation, now);
     decision
+}
+
+/// Whether an operand that takes too long gives up its own steps: its finalizer is still there. The parent then stays
+/// until it has done so. One that only somebody else's finalizer holds is given up by the parent.
+fn gives_up_by_itself(peer: &Peer) -> bool {
+    peer.is_deleting() && peer.meta.finalizers.iter().flatten().any(|finalizer| finalizer.starts_with("ztwim.io/"))
 }
 
 /// What a step of the stack waits for: what its operand says.

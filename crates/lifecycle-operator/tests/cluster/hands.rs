@@ -41,6 +41,10 @@ pub struct World {
     pub fails: Option<String>,
     /// Whether pods of the server stay unready.
     pub unready: bool,
+    /// How long a pod takes to end.
+    pub slow: Duration,
+    /// How long all of them took so far, one after another.
+    pub slept: Duration,
     /// What happened, in order, in words.
     pub journal: Vec<String>,
 }
@@ -228,6 +232,11 @@ async fn play(client: &Client, world: &Arc<Mutex<World>>, pod: &Pod, all: &[Pod]
         let driver_is_there = all.iter().any(|other| component(other) == render::csi::COMPONENT && is_ready(other));
         if uses_driver(pod) && !driver_is_there {
             return;
+        }
+        let slow = world.lock().unwrap().slow;
+        if !slow.is_zero() {
+            tokio::time::sleep(slow).await;
+            world.lock().unwrap().slept += slow;
         }
         // First the journal: whoever sees that it is gone must find it there.
         world.lock().unwrap().journal.push(format!("{} ended", called(pod)));

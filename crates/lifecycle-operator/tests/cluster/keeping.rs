@@ -12,9 +12,10 @@ use lifecycle_operator::api::v1alpha1::{
     ZeroTrustWorkloadIdentityManager as Ztwim,
 };
 use lifecycle_operator::render;
+use opcore_testing::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::stage::{Scene, eventually, is_ready};
+use crate::stage::{Scene, is_ready};
 
 /// The four workloads: what their pods are rolled by, and the number of their spec.
 async fn workloads(scene: &Scene) -> BTreeMap<&'static str, (Option<String>, Option<i64>)> {

@@ -31,7 +31,7 @@ use lifecycle_operator::observe;
 use opcore::conditions::{Conditions, find, is_true};
 use opcore_testing::PATIENCE;
 use opcore_testing::proxy::{Fate, Passed, Proxy};
-pub use opcore_testing::wait::{eventually, gone};
+use opcore_testing::wait::gone;
 use sandbox::{Options, Sandbox};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -105,11 +105,16 @@ impl Scene {
         Self { client, proxy, hands, namespace, turn }
     }
 
+    /// The way to the API server for a program.
+    pub fn kubeconfig(&self) -> &std::path::Path {
+        self.turn.0.kubeconfig()
+    }
+
     /// What `kubectl` prints.
     pub async fn kubectl(&self, words: &[&str]) -> String {
         let kubectl = self.turn.0.bin("kubectl").expect("kubectl is built with Kubernetes");
         let mut command = tokio::process::Command::new(kubectl);
-        command.arg("--kubeconfig").arg(self.turn.0.kubeconfig()).args(words);
+        command.arg("--kubeconfig").arg(self.kubeconfig()).args(words);
         let done = command.output().await.unwrap();
         assert!(done.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap()
@@ -384,6 +389,10 @@ async fn wipe(client: &Client) {
             let _ = namespaces.delete(&old.name_any(), &DeleteParams::default()).await;
         }
     }
+    // Those of users of the driver.
+    let at_once = DeleteParams::default().grace_period(0);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    pods.delete_collection(&at_once, &ListParams::default()).await.unwrap();
     let ours = ListParams::default().labels(&format!("opcore.dev/operator={NAME}"));
     let background = DeleteParams::background();
     Api::<ClusterRole>::all(client.clone()).delete_collection(&background, &ours).await.unwrap();

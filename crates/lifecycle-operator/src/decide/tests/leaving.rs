@@ -1,8 +1,5 @@
 //! Taking it down: what goes first, what is waited for, and what is never deleted on a guess.
 
-use std::time::Duration;
-
-use jiff::SignedDuration;
 use opcore::finalizer::StepPhase;
 use opcore::{Decision, Write};
 
@@ -352,8 +349,9 @@ fn when_the_time_of_a_step_is_up_the_policy_decides() {
 }
 
 #[test]
-fn the_whole_has_a_time_of_its_own() {
-    let observed = cluster(&(leaving("timeout: 120s, onExpiry: Force") + &ready(&[SpireServer])));
+fn the_whole_has_a_time_of_its_own_after_which_the_parent_gives_up_what_only_others_hold() {
+    let held = deleting(SpireServer).replace("finalizers: [x]", "finalizers: [example.com/others]");
+    let observed = cluster(&(leaving("timeout: 120s, onExpiry: Force") + "---\n" + &held));
     let mut goes = parent(&observed);
     for seconds in [0, 0, 0, 0, 0, 119] {
         let status = stack::tear_down(&goes, &observed, at(seconds)).status;
@@ -363,5 +361,33 @@ fn the_whole_has_a_time_of_its_own() {
     let status = stack::tear_down(&goes, &observed, at(121)).status;
     let leaked: Vec<_> = status.teardown.as_ref().unwrap().leaked().map(|step| step.name.clone()).collect();
     assert_eq!(leaked, ["server"]);
-    assert_eq!(SignedDuration::try_from(Duration::from_secs(120)).unwrap(), SignedDuration::from_mins(2));
+}
+
+#[test]
+fn after_the_time_of_the_whole_an_operand_gives_its_steps_up_by_itself_and_the_parent_waits_for_it() {
+    let ours = deleting(SpiffeCSIDriver).replace("finalizers: [x]", "finalizers: [ztwim.io/spiffe-csi-cleanup]");
+    let stack = leaving("operandTimeout: 1h, timeout: 120s, onExpiry: Force");
+    let started = "status: { teardown: { startedAt: '2027-01-15T08:00:00Z', steps: [] } }\n";
+    let mut observed = cluster(&(stack + started + "---\n" + &ours));
+    observed.consumers.push(Consumer { namespace: "shop".to_owned(), name: "front".to_owned() });
+    let mut pass = Pass::<api::SpiffeCSIDriver>::settled(&observed);
+    pass.next(&observed, 119);
+    assert_eq!(pass.running()[0].0, "volumes");
+    pass.next(&observed, 121);
+    assert!(pass.decision.status.teardown.as_ref().unwrap().leaked().any(|step| step.name == "volumes"));
+
+    let mut goes = parent(&observed);
+    for seconds in [0, 0, 0, 119, 121, 122] {
+        let decision = stack::tear_down(&goes, &observed, at(seconds));
+        assert!(!decision.release && decision.status.teardown.as_ref().unwrap().leaked().next().is_none());
+        publish(&mut goes, decision.status);
+    }
+}
+
+#[test]
+fn what_is_released_is_neither_drained_nor_backed_up() {
+    let account = "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: { name: a, namespace: spire }\n";
+    let observed = cluster(&(deleting(SpireServer) + SERVER + account));
+    let pass = Pass::<api::SpireServer>::settled(&observed);
+    assert_eq!((pass.writes(), pass.decision.release), (Vec::new(), true));
 }
