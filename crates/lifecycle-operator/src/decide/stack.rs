@@ -372,7 +372,10 @@ fn waits_for(peer: &Peer) -> StepStatus {
             by: vec![format!("{} {SINGLETON}: {}", peer.kind, blocked.message.trim_end_matches('.'))],
             retry: None,
         },
-        None => StepStatus::Pending { reason: format!("{} {SINGLETON}: {}", peer.kind, peer.message()), retry: None },
+        None => StepStatus::Pending {
+            reason: format!("{} {SINGLETON}: {}", peer.kind, peer.message().trim_end_matches('.')),
+            retry: None,
+        },
     }
 }
 

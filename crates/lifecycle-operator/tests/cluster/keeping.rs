@@ -268,11 +268,10 @@ async fn an_operand_that_is_deleted_behind_the_parents_back_goes_in_order_and_co
     again::<SpireOIDCDiscoveryProvider>(&scene).await;
     let kept = scene.of::<PersistentVolumeClaim>().get(render::volume::DATA_CLAIM).await.unwrap();
     assert_eq!(kept.uid(), claim.uid(), "the volume of the server stays");
+    operator.stop().await;
     let world = scene.hands.world.lock().unwrap();
     assert_eq!(world.data.as_deref(), Some("example.org"));
     assert_eq!(world.backups.len(), 1);
-    drop(world);
-    operator.stop().await;
 }
 
 async fn again<K: opcore::operator::Reconciled>(scene: &Scene) {

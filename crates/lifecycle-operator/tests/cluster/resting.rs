@@ -26,7 +26,7 @@ async fn look_again(scene: &Scene, operator: &Running, word: &str) {
     scene.comes("everything is looked at", async || looks() >= before + 5.0).await;
 }
 
-fn is_of_object(passed: &&opcore_testing::proxy::Passed) -> bool {
+fn is_of_object(passed: &opcore_testing::proxy::Passed) -> bool {
     passed.writes() && !passed.path.contains("/events")
 }
 
@@ -45,7 +45,7 @@ async fn a_stack_at_rest_is_never_written_to_not_even_after_a_restart() {
     look_again(&scene, &operator, "four").await;
     look_again(&scene, &operator, "five").await;
     let written: Vec<_> = scene.proxy.take();
-    let written: Vec<_> = written.iter().filter(is_of_object).collect();
+    let written: Vec<_> = written.iter().filter(|passed| is_of_object(passed)).collect();
     assert!(written.is_empty(), "{written:#?}");
     operator.stop().await;
 }

@@ -251,7 +251,7 @@ impl Index {
         wake
     }
 
-    /// A watch reports an object, which is then [seen](Self::seen).
+    /// A watch reports an object, which is then [observed](Self::observed).
     pub fn confirm(&mut self, scope: &ScopeId, id: &ObjectId) {
         if let Some(unconfirmed) = self.unconfirmed.get_mut(scope) {
             unconfirmed.remove(id);

@@ -113,16 +113,16 @@ impl World {
         let agent: SpireAgent = read(&world.operands[&OperandKind::SpireAgent]);
         let driver: SpiffeCSIDriver = read(&world.operands[&OperandKind::SpiffeCSIDriver]);
         let provider: SpireOIDCDiscoveryProvider = read(&world.operands[&OperandKind::SpireOIDCDiscoveryProvider]);
-        world.create(&server, render::server::objects(&server, &config, settings, platform, true).unwrap());
-        world.create(&agent, render::agent::objects(&agent, &config, settings, platform).unwrap());
-        world.create(&driver, render::csi::objects(&driver, settings, platform).unwrap());
-        world.create(&provider, render::oidc::objects(&provider, &config, settings, platform).unwrap());
+        world.create(&server, &render::server::objects(&server, &config, settings, platform, true).unwrap());
+        world.create(&agent, &render::agent::objects(&agent, &config, settings, platform).unwrap());
+        world.create(&driver, &render::csi::objects(&driver, settings, platform).unwrap());
+        world.create(&provider, &render::oidc::objects(&provider, &config, settings, platform).unwrap());
         let claim = render::volume::data_claim(&server, &config, settings);
         world.apply(OperandKind::SpireServer, &Write::apply(&claim).unwrap());
         world
     }
 
-    fn create<K: Operand>(&mut self, operand: &K, objects: render::Objects) {
+    fn create<K: Operand>(&mut self, operand: &K, objects: &render::Objects) {
         // They carry the marks of what they were made for.
         let owner = Claimant::acting_for("lifecycle-operator", operand).owner.unwrap();
         assert_eq!(owner.uid, format!("uid-{}", K::KIND));

@@ -1,5 +1,7 @@
 //! Taking it down: what goes first, what is waited for, and what is never deleted on a guess.
 
+use std::fmt::Write as _;
+
 use opcore::finalizer::StepPhase;
 use opcore::{Decision, Write};
 
@@ -118,7 +120,8 @@ fn an_operand_waits_for_those_after_it_that_go_too_and_not_for_those_that_stay()
 fn going(kind: OperandKind, objects: &[(&str, &str, &str)]) -> Observed {
     let mut yaml = deleting(kind);
     for (version, kind, name) in objects {
-        yaml += &format!("---\napiVersion: {version}\nkind: {kind}\nmetadata: {{ name: {name}, namespace: spire }}\n");
+        writeln!(yaml, "---\napiVersion: {version}\nkind: {kind}\nmetadata: {{ name: {name}, namespace: spire }}")
+            .unwrap();
     }
     cluster(&yaml)
 }

@@ -10,17 +10,12 @@ use crate::decide::volume::{self, Plan};
 use crate::render::Config;
 
 /// A server with these annotations, this spec and this status of its volume, in a cluster with these objects.
+#[derive(Default)]
 struct Case {
     annotations: &'static str,
     spec: &'static str,
     volume: String,
     others: String,
-}
-
-impl Default for Case {
-    fn default() -> Self {
-        Self { annotations: "", spec: "", volume: String::new(), others: String::new() }
-    }
 }
 
 impl Case {
