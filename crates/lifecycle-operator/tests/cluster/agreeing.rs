@@ -10,19 +10,20 @@ use opcore_testing::PATIENCE;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::stage::Scene;
+use crate::stage::{PAUSE, Scene};
 
 /// Tries until the API server, which takes a moment to learn a policy, refuses. Answers what it says.
 async fn refused<K>(scene: &Scene, spec: Value) -> String
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
+    let mut pause = tokio::time::interval(PAUSE);
     let refused = async {
         loop {
             if let Err(error) = scene.try_out::<K>(spec.clone()).await {
                 return error.to_string();
             }
-            tokio::task::yield_now().await;
+            pause.tick().await;
         }
     };
     let refused = tokio::time::timeout(PATIENCE, refused).await;
@@ -34,9 +35,10 @@ async fn accepted<K>(scene: &Scene, spec: Value)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
+    let mut pause = tokio::time::interval(PAUSE);
     let accepted = async {
         while scene.write::<K>(spec.clone()).await.is_err() {
-            tokio::task::yield_now().await;
+            pause.tick().await;
         }
     };
     let accepted = tokio::time::timeout(PATIENCE, accepted).await;
@@ -70,13 +72,14 @@ async fn the_api_server_refuses_what_is_in_conflict_and_names_both_values_and_bo
     // Operands that disagree, and a parent that would have to choose.
     scene.write::<SpireServer>(of("old.io")).await.unwrap();
     scene.write::<SpireAgent>(of("new.io")).await.unwrap();
+    let mut pause = tokio::time::interval(PAUSE);
     let disagreement = async {
         loop {
             let words = refused::<Ztwim>(&scene, json!({})).await;
             if words.contains("disagree") {
                 return words;
             }
-            tokio::task::yield_now().await;
+            pause.tick().await;
         }
     };
     let words = tokio::time::timeout(PATIENCE, disagreement).await.expect("the operands are known to disagree");

@@ -1,5 +1,7 @@
 //! Crashes at every write of a start, of a teardown, of a migration: what was begun is ended, once.
 
+use std::time::Duration;
+
 use kube::api::PropagationPolicy;
 use lifecycle_operator::api::v1alpha1::ZeroTrustWorkloadIdentityManager as Ztwim;
 use opcore_testing::proxy::Fate;
@@ -9,9 +11,12 @@ use crate::leaving::assert_taken_down_in_order;
 use crate::migrating::{assert_migrated, is_migrated};
 use crate::stage::Scene;
 
+/// Each crash is followed by a start.
+const PATIENCE: Duration = Duration::from_mins(10);
+
 /// Starts a stack and takes it down, with operators that crash at their n-th write.
 async fn lives_and_goes(n: usize, cut: Fate) {
-    let scene = Scene::new().await;
+    let scene = Scene::new().await.patient(PATIENCE);
     let starts = scene.crashing(n, cut, async { drop(scene.stack("example.org").await) }).await;
     assert!(starts > 20, "only {starts} crashes while it started");
     let ready = scene.hands.journal();
@@ -39,7 +44,7 @@ async fn a_crash_before_every_other_write_of_a_start_and_of_a_teardown_ends_in_t
 
 #[tokio::test]
 async fn a_crash_after_every_write_of_a_migration_ends_in_the_new_trust_domain_with_a_backup_of_the_old() {
-    let scene = Scene::new().await;
+    let scene = Scene::new().await.patient(PATIENCE);
     let operator = scene.operator();
     scene.stack("old.org").await;
     operator.stop().await;

@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
@@ -22,7 +23,7 @@ use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy, ValidationDirective,
 };
-use kube::runtime::wait::await_condition;
+use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt};
 use lifecycle_operator::api::v1alpha1::{
     SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer, ZeroTrustWorkloadIdentityManager as Ztwim,
@@ -40,6 +41,8 @@ use serde_json::{Value, json};
 use crate::hands::Hands;
 use crate::operator::{NAME, Running, settings};
 
+/// Between two looks at what nothing reports.
+pub const PAUSE: Duration = Duration::from_millis(20);
 /// How the namespaces of the operands begin.
 const NAMESPACES: &str = "spire-";
 
@@ -75,6 +78,7 @@ pub struct Scene {
     pub hands: Hands,
     /// That of the operands.
     pub namespace: String,
+    patience: Duration,
     turn: Turn,
 }
 
@@ -102,7 +106,14 @@ impl Scene {
         let hands = Hands::start(&client, &namespace).await;
         let proxy = Proxy::start(client.clone()).await.unwrap();
         proxy.answers_exec(hands.told());
-        Self { client, proxy, hands, namespace, turn }
+        Self { client, proxy, hands, namespace, patience: PATIENCE, turn }
+    }
+
+    /// The same, which waits so long for anything.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// The way to the API server for a program.
@@ -154,9 +165,11 @@ impl Scene {
             });
             let operator = Running::start(proxy.config(), settings(&self.namespace), true);
             let cut = async {
-                // Nothing to do takes long only if a node is at work, or time has to pass.
-                let reached = |passed: &[Passed]| passed.iter().filter(|it| counts(it)).count() >= n;
-                proxy.until("the write at which it crashes", reached).await;
+                // Nothing to write may last: a node is at work, or time has to pass.
+                let mut pause = tokio::time::interval(PAUSE);
+                while proxy.writes().iter().filter(|passed| counts(passed)).count() < n {
+                    pause.tick().await;
+                }
             };
             let is_over = tokio::select! {
                 biased;
@@ -251,7 +264,7 @@ impl Scene {
     {
         let all = self.all::<K>();
         let seen = await_condition(all.clone(), "cluster", |object: Option<&K>| object.is_some_and(&condition));
-        let Ok(found) = tokio::time::timeout(PATIENCE, seen).await else {
+        let Ok(found) = tokio::time::timeout(self.patience, seen).await else {
             let now = all
                 .get_opt("cluster")
                 .await
@@ -291,10 +304,15 @@ impl Scene {
     /// Waits until the one object of a kind is gone.
     pub async fn gone<K>(&self)
     where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + 'static,
     {
-        if let Some(object) = self.all::<K>().get_opt("cluster").await.unwrap() {
-            gone(&self.all::<K>(), "cluster", &object.uid().unwrap()).await;
+        let Some(object) = self.all::<K>().get_opt("cluster").await.unwrap() else { return };
+        let uid = object.uid().unwrap();
+        let deleted = await_condition(self.all::<K>(), "cluster", conditions::is_deleted(&uid));
+        if tokio::time::timeout(self.patience, deleted).await.is_err() {
+            let now = self.all::<K>().get_opt("cluster").await.unwrap();
+            let now = now.map(|object| serde_json::to_value(object).unwrap()["status"].take());
+            panic!("{} is not gone; its status is {now:#?}, and the journal {:#?}", K::kind(&()), self.hands.journal());
         }
     }
 
@@ -349,13 +367,13 @@ impl Scene {
 
     /// Waits until something is so that no one object shows.
     pub async fn comes(&self, what: &str, so: impl AsyncFn() -> bool) {
-        let mut pause = tokio::time::interval(std::time::Duration::from_millis(50));
+        let mut pause = tokio::time::interval(PAUSE);
         let comes = async {
             while !so().await {
                 pause.tick().await;
             }
         };
-        assert!(tokio::time::timeout(PATIENCE, comes).await.is_ok(), "it never comes that {what}");
+        assert!(tokio::time::timeout(self.patience, comes).await.is_ok(), "it never comes that {what}");
     }
 
     /// The Events about our objects, as `Kind reason message`.
