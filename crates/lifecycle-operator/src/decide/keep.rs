@@ -213,13 +213,20 @@ fn apply<K: Wants>(
         return summary.unwrap_or_else(|| Summary::stalled("ConfigConflict", ""));
     }
     for writes in unapplied {
-        decision.writes.together(writes);
+        let (bindings, others): (Vec<_>, Vec<_>) = writes.into_iter().partition(is_binding);
+        decision.writes.together(others);
+        decision.writes.together(bindings);
     }
     decision.writes.together(unwanted.into_iter().chain(over));
     summary
         .or_else(|| wait.map(|wait| Summary::reconciling(wait.reason, wait.message)))
         .or_else(|| applying(&pending))
         .unwrap_or_else(|| state(&objects, observed, decision, now))
+}
+
+/// Whether this binds a role. Kubernetes wants to know what the role allows: it must be there before.
+fn is_binding(write: &Write) -> bool {
+    write.object().is_some_and(|id| matches!(id.kind.kind.as_str(), "RoleBinding" | "ClusterRoleBinding"))
 }
 
 fn applying(pending: &[ObjectId]) -> Option<Summary> {
@@ -301,4 +308,23 @@ fn warn(warnings: &[String], conditions: &mut Vec<Condition>, generation: Option
 pub fn conflicts(observed: &Observed) -> Vec<Conflict> {
     let Some(parent) = &observed.parent else { return Vec::new() };
     observed.peers.iter().flat_map(|peer| config::conflicts(parent, peer.kind, &peer.config)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::testing::{operand, settings};
+
+    #[test]
+    fn roles_are_there_before_they_are_bound() {
+        let agent = operand::<SpireAgent>(&serde_json::json!({ "trustDomain": "example.org" }));
+        let observed = Observed { namespace_exists: true, ..Observed::default() };
+        let decider = Decider { settings: settings(), operator: "lifecycle-operator".to_owned() };
+        let writes = keep(&agent, &observed, &decider, Timestamp::UNIX_EPOCH).writes;
+        let stage_of = |kind: &str| {
+            let is_of = |write: &Write| write.object().is_some_and(|id| id.kind.kind == kind);
+            writes.stages().iter().position(|stage| stage.iter().any(is_of)).unwrap()
+        };
+        assert!(stage_of("ClusterRole") < stage_of("ClusterRoleBinding"));
+    }
 }

@@ -7,7 +7,7 @@ pub mod csi;
 pub mod oidc;
 pub mod server;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod volume;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
