@@ -1,5 +1,5 @@
-//! What explains a failure: the pods and why they do not run, the events, the logs, and what every object says of
-//! itself. Read from the top, by somebody who was not there.
+//! Explains a failure: the pods and why they do not run, the Events, the logs, and the conditions of every object.
+//! Written for someone who did not watch the test, and read from the top.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -11,12 +11,12 @@ use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
-/// No part of an explanation is longer, so that all parts are read.
+/// No part of an explanation is longer than this, so that all parts are read.
 const LONGEST_PART: usize = 12_000;
 const LONGEST_LINE: usize = 600;
 const LINES_OF_LOG: i64 = 60;
 
-/// Everything that a namespace tells about what went wrong in it. What cannot be read is named, and hides nothing else.
+/// Everything in a namespace that helps to explain a failure. What cannot be read is named, and does not hide the rest.
 pub(crate) async fn namespace(client: &Client, namespace: &str) -> String {
     let mut text = format!("What is in namespace {namespace}:\n");
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
@@ -35,7 +35,7 @@ pub(crate) async fn namespace(client: &Client, namespace: &str) -> String {
     text
 }
 
-/// The last of it, if it is long: what happened last explains most.
+/// The end of a long text, because what happened last explains most.
 fn bounded(part: &str) -> String {
     let mut kept = Vec::new();
     let mut size = 0;
@@ -67,7 +67,7 @@ fn states(pods: &[Pod]) -> String {
         let phase = status.phase.as_deref().unwrap_or("without a phase");
         let deleted = if pod.metadata.deletion_timestamp.is_some() { ", being deleted" } else { "" };
         let _ = writeln!(text, "{}: {phase}{deleted}{}", pod.name_any(), said(status.reason, status.message));
-        // Ready or not is told by the containers; the rest is told here when it is not as it should be.
+        // The containers show whether the pod is ready; the other conditions are printed if they are not True.
         for condition in status.conditions.iter().flatten().filter(|c| c.status != "True" && !c.type_.contains("Ready"))
         {
             let words = said(condition.reason.clone(), condition.message.clone());
@@ -108,7 +108,7 @@ fn now(state: Option<&ContainerState>) -> String {
     }
 }
 
-/// `: Reason: message`, as far as there is one.
+/// `: Reason: message`, without the parts that are missing.
 fn said(reason: Option<String>, message: Option<String>) -> String {
     let message = message.map(|message| message.trim().replace('\n', " "));
     let parts = [reason, message].into_iter().flatten().filter(|part| !part.is_empty());
@@ -118,14 +118,14 @@ fn said(reason: Option<String>, message: Option<String>) -> String {
 async fn events(client: &Client, namespace: &str) -> anyhow::Result<String> {
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let found = api.list(&ListParams::default()).await?;
-    // Of one second, in the order in which they were written.
+    // Events of the same second, in the order in which they were written.
     let version = |event: &Event| event.resource_version().and_then(|version| version.parse::<u64>().ok());
     let mut found: Vec<_> = found.into_iter().map(|event| (time(&event), version(&event), event)).collect();
     found.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
     Ok(found.into_iter().fold(String::new(), |text, (time, _, event)| text + &time + " " + &event_line(event) + "\n"))
 }
 
-/// When it happened last, in UTC, in a form that sorts as it reads.
+/// When it last happened, in UTC, in a form that sorts chronologically.
 fn time(event: &Event) -> String {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
     let last = event.last_timestamp.as_ref().map(|time| time.0);
@@ -147,7 +147,7 @@ async fn logs(api: &Api<Pod>, pods: &[Pod]) -> String {
     for pod in pods {
         let status = pod.status.clone().unwrap_or_default();
         for container in status.init_container_statuses.iter().chain(&status.container_statuses).flatten() {
-            // One that never ran has said nothing.
+            // A container that never ran has no log.
             if container.restart_count > 0 {
                 text += &log(api, &pod.name_any(), &container.name, true).await;
             }
@@ -179,7 +179,7 @@ fn indented(text: impl Display) -> String {
 /// All objects of all kinds: those with conditions one by one, the others by name.
 async fn objects(client: &Client, namespace: &str) -> anyhow::Result<String> {
     let kinds = Discovery::new(client.clone()).run().await.context("which kinds there are is unknown")?;
-    let mut telling = String::new();
+    let mut text = String::new();
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (resource, capabilities) in kinds.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
         let is_of_interest = !["Event", "PodMetrics"].contains(&resource.kind.as_str());
@@ -190,7 +190,7 @@ async fn objects(client: &Client, namespace: &str) -> anyhow::Result<String> {
         let found = match api.list(&ListParams::default()).await {
             Ok(found) => found,
             Err(error) => {
-                let _ = writeln!(telling, "{}: cannot be listed: {error}", resource.kind);
+                let _ = writeln!(text, "{}: cannot be listed: {error}", resource.kind);
                 continue;
             }
         };
@@ -202,15 +202,15 @@ async fn objects(client: &Client, namespace: &str) -> anyhow::Result<String> {
                     let finalizers = object.finalizers().join(", ");
                     let deleted =
                         if deleted { format!(", being deleted, held by {finalizers}") } else { String::new() };
-                    let _ = write!(telling, "{}/{}{deleted}\n{lines}", resource.kind, object.name_any());
+                    let _ = write!(text, "{}/{}{deleted}\n{lines}", resource.kind, object.name_any());
                 }
             }
         }
     }
     for (kind, names) in names {
-        let _ = writeln!(telling, "{kind}: {}", names.join(", "));
+        let _ = writeln!(text, "{kind}: {}", names.join(", "));
     }
-    Ok(telling)
+    Ok(text)
 }
 
 fn conditions(object: &Value) -> String {

@@ -1,4 +1,4 @@
-//! Charts, installed and removed by Helm as a user does it.
+//! Installs and removes charts with Helm, as a user does.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ use crate::wait::{PATIENCE, gone, ready};
 /// A chart that is installed in the namespace of a stage.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// What Helm knows it by.
+    /// The name of the release.
     pub name: String,
     chart: PathBuf,
     objects: Vec<Object>,
 }
 
-/// As much as is to be known of an object of a chart to wait for it.
+/// The fields of an object of a chart that are needed to wait for it.
 #[derive(Clone, Debug, Deserialize)]
 struct Object {
     kind: String,
@@ -44,7 +44,7 @@ struct Metadata {
 }
 
 impl Release {
-    /// Installs or upgrades, and does not wait.
+    /// Installs or upgrades the chart without waiting.
     pub(crate) async fn apply(stage: &Stage, name: &str, chart: &str, values: &Value) -> anyhow::Result<Self> {
         let chart = repository().join(chart);
         let package = package(stage, &chart).await?;
@@ -58,10 +58,10 @@ impl Release {
         Ok(Self { name: name.to_owned(), chart, objects: objects.into_iter().flatten().collect() })
     }
 
-    /// Waits until its CRDs are established and its Deployments available, all of them as they are written now.
+    /// Waits until its CRDs are established and its Deployments are available at their current generation.
     ///
     /// # Errors
-    /// One is not, before the deadline.
+    /// When this takes longer than the deadline.
     pub async fn ready(&self, stage: &Stage, deadline: Duration) -> anyhow::Result<()> {
         let crds: Api<CustomResourceDefinition> = Api::all(stage.client.clone());
         for name in self.crds() {
@@ -74,16 +74,16 @@ impl Release {
         Ok(())
     }
 
-    /// Upgrades it to other values, all of which are given, and waits until they are rolled out.
+    /// Upgrades it to these values, which replace all others, and waits until the upgrade is rolled out.
     pub async fn upgrade(&self, stage: &Stage, values: &Value) -> anyhow::Result<()> {
         let chart = self.chart.to_string_lossy();
         Self::apply(stage, &self.name, &chart, values).await?.ready(stage, PATIENCE).await
     }
 
-    /// Waits for a pod of it, in whatever state, and returns it.
+    /// Waits for a pod of it, in any state, and returns it.
     ///
     /// # Errors
-    /// There is none before the deadline, for example because the namespace refuses it.
+    /// When there is none before the deadline, for example because the namespace rejects it.
     pub async fn first_pod(&self, stage: &Stage, deadline: Duration) -> anyhow::Result<Pod> {
         let own = watcher::Config::default().labels(&self.selector());
         let mut pods = pin!(watcher(stage.api::<Pod>(), own).default_backoff().applied_objects());
@@ -100,7 +100,7 @@ impl Release {
         first.with_context(|| format!("{} had no pod within {} s", self.name, deadline.as_secs()))
     }
 
-    /// Uninstalls it, and waits until the last of its pods is gone.
+    /// Uninstalls it, and waits until its last pod is gone.
     pub async fn uninstall(&self, stage: &Stage) -> anyhow::Result<()> {
         helm(stage, ["uninstall", &self.name, "--ignore-not-found"]).await?;
         let pods: Api<Pod> = stage.api();
@@ -110,7 +110,7 @@ impl Release {
         Ok(())
     }
 
-    /// Selects what belongs to it.
+    /// A label selector for its objects.
     pub fn selector(&self) -> String {
         format!("app.kubernetes.io/instance={}", self.name)
     }
@@ -130,19 +130,19 @@ impl Release {
     }
 }
 
-/// Packs a chart with the charts that it is built on, as a release does.
+/// Packages a chart with its dependencies, as a release does.
 async fn package(stage: &Stage, chart: &Path) -> anyhow::Result<PathBuf> {
     let words = [OsStr::new("package"), "--dependency-update".as_ref(), chart.as_ref()];
     let said = helm(stage, words.into_iter().chain(["--destination".as_ref(), stage.scratch().as_ref()])).await?;
-    // Its last words name the file.
+    // The end of the output names the file.
     let file = said.trim().rsplit(": ").next().map(PathBuf::from).filter(|file| file.is_file());
     file.with_context(|| format!("helm package said {said:?}, which names no file"))
 }
 
-/// Runs Helm in the namespace of a stage, and returns what it said.
+/// Runs Helm in the namespace of a stage, and returns its output.
 ///
 /// # Errors
-/// It fails: with its own words.
+/// When Helm fails; with its message.
 async fn helm(stage: &Stage, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> anyhow::Result<String> {
     let arguments: Vec<_> = arguments.into_iter().collect();
     let done = Command::new(stage.helm())
@@ -150,7 +150,7 @@ async fn helm(stage: &Stage, arguments: impl IntoIterator<Item = impl AsRef<OsSt
         .arg("--namespace")
         .arg(&stage.namespace)
         .env("KUBECONFIG", stage.kubeconfig())
-        // Plugins and repositories of whoever runs this are none of our business.
+        // Without the plugins and repositories of the user who runs this.
         .envs(["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"].map(|place| (place, stage.scratch())))
         .stdin(Stdio::null())
         .kill_on_drop(true)

@@ -1,4 +1,4 @@
-//! The operators' images: built by the same script as those of a release, once per run, and put into the node.
+//! The images of the operators: built with the same script as for a release, once per run, and loaded into the node.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use sandbox::Sandbox;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-use crate::stage::tell;
+use crate::stage::announce;
 
-/// An image that the node has.
+/// An image that was loaded into the node.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// The name without the tag, e.g. `ghcr.io/opcore-dev/notebook-operator`.
+    /// The name without the tag, for example `ghcr.io/opcore-dev/notebook-operator`.
     pub repository: String,
     /// The tag.
     pub tag: String,
     /// `sha256:…`
     pub digest: String,
-    /// Its file: an OCI layout as a tar.
+    /// The file: an OCI layout as a tar archive.
     pub file: PathBuf,
 }
 
@@ -29,7 +29,7 @@ pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Builds the image of an operator and puts it into the node, unless this run has done so.
+/// Builds the image of an operator and loads it into the node, unless this run has already done so.
 pub(crate) async fn loaded(operator: &str, sandbox: &Sandbox) -> anyhow::Result<Image> {
     static LOADED: Mutex<BTreeMap<(String, PathBuf), Image>> = Mutex::const_new(BTreeMap::new());
     let mut loaded = LOADED.lock().await;
@@ -37,7 +37,7 @@ pub(crate) async fn loaded(operator: &str, sandbox: &Sandbox) -> anyhow::Result<
     if let Some(image) = loaded.get(&here) {
         return Ok(image.clone());
     }
-    // Asked for first: a build takes minutes.
+    // Checked first, because a build takes minutes.
     let tool = sandbox.is_foreign().then(tool_of_the_cluster).transpose()?;
     let image = build(operator).await?;
     match tool {
@@ -51,9 +51,9 @@ pub(crate) async fn loaded(operator: &str, sandbox: &Sandbox) -> anyhow::Result<
 /// Builds the image of an operator.
 ///
 /// # Errors
-/// It cannot be built, or is larger than our images may be.
+/// When it cannot be built, or is larger than images may be.
 pub async fn build(operator: &str) -> anyhow::Result<Image> {
-    // What cargo has to say goes where everybody sees it: this takes minutes when it is done for the first time.
+    // The output of cargo is shown, because the first build takes minutes.
     let built = Command::new(repository().join("hack/images"))
         .arg(operator)
         .stdin(Stdio::null())
@@ -63,12 +63,12 @@ pub async fn build(operator: &str) -> anyhow::Result<Image> {
         .context("Cannot run hack/images")?;
     ensure!(built.status.success(), "hack/images {operator} failed; what it said is above.");
     let line = String::from_utf8(built.stdout)?;
-    // The file comes last: its directories may have spaces in their names.
+    // The file is last, because its directories may have spaces in their names.
     let [name, digest, size, file] = line.trim_end().splitn(4, ' ').collect::<Vec<_>>()[..] else {
         bail!("hack/images said {line:?}, which is not one image.");
     };
     let (repository_name, tag) = name.rsplit_once(':').context("an image has a tag")?;
-    tell(&format!("image {name}: {size} bytes, {digest}"));
+    announce(&format!("image {name}: {size} bytes, {digest}"));
     Ok(Image {
         repository: repository_name.to_owned(),
         tag: tag.to_owned(),
@@ -77,7 +77,7 @@ pub async fn build(operator: &str) -> anyhow::Result<Image> {
     })
 }
 
-/// How images get into a cluster of somebody else, only they know.
+/// Only the user knows how to load images into a cluster that is not a sandbox.
 fn tool_of_the_cluster() -> anyhow::Result<String> {
     let command = std::env::var("OPCORE_IMAGE_LOAD").ok().filter(|command| !command.trim().is_empty());
     command.context(

@@ -1,5 +1,5 @@
-//! The harness of the scenarios: charts are installed by Helm on a real node, into a namespace that enforces the
-//! restricted Pod Security Standard, and what they do is watched. A scenario that fails explains itself.
+//! The harness of the scenarios: charts are installed with Helm on a real node, into a namespace that enforces the
+//! restricted Pod Security Standard, and the effects are watched. A scenario that fails explains itself.
 //!
 //! ```ignore
 //! #[tokio::test]
@@ -27,5 +27,5 @@ mod wait;
 pub mod waves;
 
 pub use helm::Release;
-pub use stage::{Stage, not_run, scenario, scenario_on_own_node, tell};
+pub use stage::{Stage, announce, not_run, scenario, scenario_on_own_node};
 pub use wait::{PATIENCE, first, gone, holds, ready, until, yaml};

@@ -13,28 +13,28 @@ use serde_json::{Value, json};
 use crate::wait::{PATIENCE, holds, until};
 use crate::{Release, Stage};
 
-/// Its name, also that of its image.
+/// The name of the operator and of its image.
 pub const OPERATOR: &str = "notebook-operator";
-/// Where its chart is.
+/// The path of its chart.
 pub const CHART: &str = "charts/opcore-lib/tests/notebook-operator";
-/// What the scenarios call their release.
+/// The name of the release in the scenarios.
 pub const RELEASE: &str = "notebook-operator";
 /// The name of its CRD.
 pub const CRD: &str = "notebooks.example.opcore.dev";
 
-/// Installs it with these values beside those for its image, and waits until it works.
+/// Installs it with these values in addition to those for its image, and waits until it is ready.
 pub async fn install(stage: &Stage, values: Value) -> anyhow::Result<Release> {
     let values = stage.with_image(OPERATOR, values).await?;
     stage.install(RELEASE, CHART, &values).await
 }
 
-/// Writes a notebook with one page a day, and waits until it is ready.
+/// Creates or updates a notebook with one page per day, and waits until it is ready.
 pub async fn written(stage: &Stage, name: &str, days: &[&str]) -> anyhow::Result<DynamicObject> {
     write(stage, name, days).await?;
     ready(stage, name).await
 }
 
-/// Writes a notebook with one page a day.
+/// Creates or updates a notebook with one page per day.
 pub async fn write(stage: &Stage, name: &str, days: &[&str]) -> anyhow::Result<()> {
     let pages: BTreeMap<&str, &str> = days.iter().map(|day| (*day, "rain")).collect();
     let notebook = json!({
@@ -68,7 +68,7 @@ pub async fn pages(stage: &Stage, notebook: &str) -> anyhow::Result<Vec<String>>
     Ok(pages)
 }
 
-/// Waits until one of its pods leads, other than `before`, and returns it.
+/// Waits until one of its pods other than `before` is the leader, and returns it.
 pub async fn leader(stage: &Stage, before: Option<&Pod>, deadline: Duration) -> anyhow::Result<Pod> {
     let leases: Api<Lease> = stage.api();
     let before = before.map(ResourceExt::name_any);
@@ -82,7 +82,7 @@ pub async fn leader(stage: &Stage, before: Option<&Pod>, deadline: Duration) -> 
     Ok(stage.api::<Pod>().get(&name).await?)
 }
 
-/// The pod that holds a lease: its identity begins with the pod's name.
+/// The pod that holds a lease: the identity starts with the name of the pod.
 fn holder(lease: &Lease) -> Option<String> {
     let identity = lease.spec.as_ref()?.holder_identity.as_deref()?;
     identity.split('_').next().filter(|name| !name.is_empty()).map(str::to_owned)

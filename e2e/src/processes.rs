@@ -1,5 +1,5 @@
-//! The processes of pods. On the node of a sandbox they are processes of this machine, and can be killed as a kernel that
-//! runs out of memory would kill them.
+//! The processes of pods. On the node of a sandbox they are processes of this machine, and can be killed as by a kernel
+//! that is out of memory.
 
 use std::fs;
 
@@ -11,14 +11,14 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// A process of a pod.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its number on this machine.
+    /// Its process id on this machine.
     pub pid: i32,
-    /// What it was called with.
+    /// Its command line.
     pub words: Vec<String>,
     pod: String,
 }
 
-/// The processes of a pod. None, where the pod is on another machine.
+/// The processes of a pod. Empty if the pod is on another machine.
 pub fn of(pod: &Pod) -> Vec<Process> {
     let pod = pod.uid().unwrap_or_default();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -26,10 +26,10 @@ pub fn of(pod: &Pod) -> Vec<Process> {
     numbers.filter(|pid| belongs(*pid, &pod)).map(|pid| Process { pid, words: words(pid), pod: pod.clone() }).collect()
 }
 
-/// Kills the one process of a pod that was called so, without a chance to clean up.
+/// Kills the one process of a pod with this command line, without a chance to clean up.
 ///
 /// # Errors
-/// There is none, or more than one.
+/// When there is none, or more than one.
 pub fn kill(pod: &Pod, called: impl Fn(&[&str]) -> bool) -> anyhow::Result<()> {
     let all = of(pod);
     let fits = |process: &&Process| called(&process.words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -38,22 +38,22 @@ pub fn kill(pod: &Pod, called: impl Fn(&[&str]) -> bool) -> anyhow::Result<()> {
     found[0].kill()
 }
 
-/// Kills all processes of a pod, as a node that loses its power does.
+/// Kills all processes of a pod, as when a node loses its power.
 ///
 /// # Errors
-/// There are none, or one of them cannot be killed.
+/// When there are none, or one of them cannot be killed.
 pub fn kill_all(pod: &Pod) -> anyhow::Result<()> {
     let all = of(pod);
     ensure!(!all.is_empty(), "{} has no process on this machine", pod.name_any());
     for process in &all {
-        // With the first one of a container others end by themselves.
+        // When the first process of a container is killed, the others may end by themselves.
         let _ = process.kill();
     }
     Ok(())
 }
 
 impl Process {
-    /// Kills this very process: its number cannot change hands once there is a descriptor of it.
+    /// Kills exactly this process: with a descriptor of it, its id cannot be reused.
     fn kill(&self) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.pid).context("a process has a number")?;
         let descriptor = pidfd_open(pid, PidfdFlags::empty()).context("it has ended")?;
@@ -63,7 +63,7 @@ impl Process {
     }
 }
 
-/// The control group of a process is named after its pod, in one of two ways.
+/// The control group of a process is named after its pod, in one of two forms.
 fn belongs(pid: i32, pod: &str) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     !pod.is_empty() && [pod.to_owned(), pod.replace('-', "_")].iter().any(|uid| groups.contains(&format!("pod{uid}")))

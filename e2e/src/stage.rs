@@ -1,4 +1,4 @@
-//! The stage of a scenario: one node for the whole run, a fresh namespace for each scenario, and a cleaner.
+//! The environment of a scenario: one node for the whole run, a fresh namespace for each scenario, and a cleanup.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -29,23 +29,25 @@ use crate::helm::Release;
 use crate::image::{self, Image};
 use crate::wait::{PATIENCE, gone, yaml};
 
-/// One at a time: charts install CRDs, of which a cluster has one.
+/// One scenario at a time: charts install CRDs, which are cluster-scoped.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Where a scenario takes place.
+/// The environment of a scenario.
 pub struct Stage {
-    /// The administrator's.
+    /// A client with the rights of the administrator.
     pub client: Client,
-    /// A fresh one, which enforces the restricted Pod Security Standard.
+    /// A fresh namespace that enforces the restricted Pod Security Standard.
     pub namespace: String,
     sandbox: Ground,
     helm: PathBuf,
     scratch: TempDir,
-    /// What is to be removed in the end.
+    /// The releases to remove in the end.
     releases: Mutex<Vec<Release>>,
+    /// Other namespaces that are part of the explanation of a failure.
+    elsewhere: Mutex<Vec<String>>,
 }
 
-/// The cluster under a stage.
+/// The cluster of a stage.
 enum Ground {
     Shared(&'static Sandbox),
     Own(Box<Sandbox>),
@@ -62,11 +64,11 @@ impl Deref for Ground {
     }
 }
 
-/// Plays a scenario on a stage of its own. When it fails, what explains it is printed; in any case its releases, their
-/// CRDs and all objects of these kinds are removed.
+/// Runs a scenario on a new stage. If it fails, an explanation is printed; in any case its releases, their CRDs and all
+/// objects of these kinds are removed.
 ///
 /// Where no node can run, it says that the scenario did not run, and why.
-pub async fn scenario(name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub async fn scenario(name: &str, test: impl AsyncFn(&Stage) -> anyhow::Result<()>) -> anyhow::Result<()> {
     if !Sandbox::node_is_given().await?
         && let Err(why) = sandbox::can_run_node()
     {
@@ -74,14 +76,13 @@ pub async fn scenario(name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<(
         return Ok(());
     }
     let _turn = TURN.lock().await;
-    play_on(Stage::new(Ground::Shared(Sandbox::shared_with_node().await?)).await?, name, play).await
+    run_on(Stage::new(Ground::Shared(Sandbox::shared_with_node().await?)).await?, name, test).await
 }
 
-/// Plays a scenario on a node of its own, of which it may [stop](Sandbox::stop) and [restart](Sandbox::restart) what it
-/// likes.
+/// Runs a scenario on its own node, of which it may [stop](Sandbox::stop) and [restart](Sandbox::restart) anything.
 pub async fn scenario_on_own_node(
     name: &str,
-    play: impl AsyncFn(&Stage, &Sandbox) -> anyhow::Result<()>,
+    test: impl AsyncFn(&Stage, &Sandbox) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     if let Err(why) = sandbox::can_run_node() {
         not_run(name, &format!("{why:#}"));
@@ -91,42 +92,42 @@ pub async fn scenario_on_own_node(
     let ground = if Sandbox::node_is_given().await? {
         Ground::Own(Box::new(Sandbox::start(Options { node: true, ..Options::default() }).await?))
     } else {
-        // It was started by this process.
+        // This process started it.
         Ground::Shared(Sandbox::shared_with_node().await?)
     };
-    play_on(Stage::new(ground).await?, name, async |stage| play(stage, &stage.sandbox).await).await
+    run_on(Stage::new(ground).await?, name, async |stage| test(stage, &stage.sandbox).await).await
 }
 
-async fn play_on(stage: Stage, name: &str, play: impl AsyncFn(&Stage) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let played = AssertUnwindSafe(Box::pin(play(&stage))).catch_unwind().await;
-    if let Some(failure) = failure(&played) {
+async fn run_on(stage: Stage, name: &str, test: impl AsyncFn(&Stage) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let result = AssertUnwindSafe(Box::pin(test(&stage))).catch_unwind().await;
+    if let Some(failure) = failure(&result) {
         let headline = failure.lines().next().unwrap_or_default();
         eprintln!("{name} failed: {headline}\n\n{}\n--- The failure in full\n{failure}", stage.explain().await);
     }
     let cleaned = stage.clear().await;
-    match played {
+    match result {
         Err(panic) => resume_unwind(panic),
-        // It has been told.
+        // It has been printed.
         Ok(Err(_)) => bail!("{name} failed; what explains it is above."),
         Ok(Ok(())) => cleaned.with_context(|| format!("{name} went well, and could not be cleaned up")),
     }
 }
 
-/// Says that a test, or a part of one, did not run.
+/// Prints that a test, or a part of one, did not run.
 pub fn not_run(name: &str, why: &str) {
-    tell(&format!("NOT RUN: {name}: {why}"));
+    announce(&format!("NOT RUN: {name}: {why}"));
 }
 
-/// Says something where nobody can miss it, and not only when a test fails.
-pub fn tell(text: &str) {
+/// Prints a text even if no test fails.
+pub fn announce(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn failure(played: &Result<anyhow::Result<()>, Box<dyn Any + Send>>) -> Option<String> {
-    match played {
+fn failure(result: &Result<anyhow::Result<()>, Box<dyn Any + Send>>) -> Option<String> {
+    match result {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),
-        // The words were printed when it happened.
+        // The message was printed when the panic happened.
         Err(_) => Some("an assertion does not hold".to_owned()),
     }
 }
@@ -141,10 +142,10 @@ impl Stage {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.patch(&namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
         let scratch = tempfile::tempdir()?;
-        Ok(Self { client, namespace, sandbox, helm, scratch, releases: Mutex::default() })
+        Ok(Self { client, namespace, sandbox, helm, scratch, releases: Mutex::default(), elsewhere: Mutex::default() })
     }
 
-    /// The objects of a kind in the namespace.
+    /// The API for the objects of a kind in the namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -153,14 +154,14 @@ impl Stage {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The objects of a kind that is known by its name only, e.g. `example.opcore.dev/v1alpha1` and `Notebook`.
+    /// The API for a kind by name, for example `example.opcore.dev/v1alpha1` and `Notebook`.
     pub fn objects(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// Applies objects, written in YAML as a user writes them, to the namespace.
+    /// Applies objects to the namespace, written in YAML as by a user.
     pub async fn write(&self, text: &str) -> anyhow::Result<()> {
         for document in serde_yaml::Deserializer::from_str(text) {
             let object = DynamicObject::deserialize(document)?;
@@ -173,26 +174,27 @@ impl Stage {
         Ok(())
     }
 
-    /// The image of an operator, built and in the node.
+    /// The image of an operator, built and loaded into the node.
     pub async fn image(&self, operator: &str) -> anyhow::Result<Image> {
         image::loaded(operator, &self.sandbox).await
     }
 
-    /// These values, and those that name the image of an operator which was built here.
+    /// These values, and those that refer to the image of an operator that was built here.
     pub async fn with_image(&self, operator: &str, mut values: Value) -> anyhow::Result<Value> {
         let image = self.image(operator).await?;
         values["image"] = json!({ "repository": image.repository, "tag": image.tag, "pullPolicy": "Never" });
         Ok(values)
     }
 
-    /// Puts an image of a component, e.g. `echo`, into the node.
+    /// Loads the image of a component, for example `echo`, into the node.
     pub async fn load_component(&self, image: &str, component: &str) -> anyhow::Result<()> {
         let program = sandbox::program(component).await?;
         self.sandbox.load_image(&sandbox::Image::new(image, program)?).await
     }
 
-    /// The images of a part, e.g. `spire`, put into the node, and their kinds into the cluster: the variables that name them, and
-    /// their names. None in a cluster that is no sandbox, which pulls those of their makers.
+    /// Loads the images of a part, for example `spire`, into the node, and installs their kinds in the cluster. Returns
+    /// the names of the images by the variables that refer to them. Empty in a cluster that is not a sandbox, which
+    /// pulls the published images.
     pub async fn images_of(&self, part: &str) -> anyhow::Result<BTreeMap<String, String>> {
         if self.sandbox.is_foreign() {
             return Ok(BTreeMap::new());
@@ -204,34 +206,35 @@ impl Stage {
         Ok(self.sandbox.facts(part))
     }
 
-    /// Installs a chart of this repository, e.g. `charts/notebook-operator`, and waits until it works.
+    /// Installs a chart of this repository, for example `charts/notebook-operator`, and waits until it is ready.
     ///
     /// # Errors
-    /// Helm refuses, with its own words; or what it installed does not become ready.
+    /// When Helm fails, with its message; or when what it installed does not become ready.
     pub async fn install(&self, name: &str, chart: &str, values: &Value) -> anyhow::Result<Release> {
         let release = self.begin(name, chart, values).await?;
         release.ready(self, PATIENCE).await?;
         Ok(release)
     }
 
-    /// Installs a chart, and does not wait.
+    /// Installs a chart without waiting.
     pub async fn begin(&self, name: &str, chart: &str, values: &Value) -> anyhow::Result<Release> {
         let release = Release::apply(self, name, chart, values).await?;
         self.releases.lock().unwrap_or_else(PoisonError::into_inner).push(release.clone());
         Ok(release)
     }
 
-    /// Where the node has `/srv`, for files that pods reach by a `hostPath`; a cluster that is no sandbox has no such place.
+    /// The directory that is `/srv` on the node, for files that pods access with a `hostPath`. None in a cluster that
+    /// is not a sandbox.
     pub fn srv(&self) -> Option<PathBuf> {
         self.sandbox.srv()
     }
 
-    /// The administrator's way to the API server, for a client of another make.
+    /// The configuration of the administrator, for another client.
     pub async fn config(&self) -> anyhow::Result<Config> {
         self.sandbox.config().await
     }
 
-    /// A client with the rights of a ServiceAccount, by a token of its own.
+    /// A client with the rights of a ServiceAccount.
     pub async fn client_of(&self, namespace: &str, account: &str) -> anyhow::Result<Client> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let made = accounts.create_token_request(account, &PostParams::default(), &TokenRequest::default()).await?;
@@ -241,12 +244,22 @@ impl Stage {
         Ok(Client::try_from(config)?)
     }
 
-    /// What the namespace tells about what went wrong in it.
+    /// Everything in the namespace, and in those of `plays_also_in`, that helps to explain a failure.
     pub async fn explain(&self) -> String {
-        explain::namespace(&self.client, &self.namespace).await
+        let mut text = explain::namespace(&self.client, &self.namespace).await;
+        let elsewhere = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for namespace in elsewhere {
+            text.push_str(&explain::namespace(&self.client, &namespace).await);
+        }
+        text
     }
 
-    /// Where every request is logged; a cluster that is no sandbox keeps that to itself.
+    /// Also uses this namespace to explain a failure.
+    pub fn plays_also_in(&self, namespace: &str) {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).push(namespace.to_owned());
+    }
+
+    /// The audit log. None in a cluster that is not a sandbox.
     pub fn audit_log(&self) -> Option<PathBuf> {
         self.sandbox.audit_log()
     }
@@ -263,7 +276,7 @@ impl Stage {
         self.scratch.path()
     }
 
-    /// Removes what the scenario installed: by force, since it may have gone wrong anywhere.
+    /// Removes what the scenario installed, by force, because it may have failed at any point.
     async fn clear(&self) -> anyhow::Result<()> {
         let releases = std::mem::take(&mut *self.releases.lock().unwrap_or_else(PoisonError::into_inner));
         for release in releases {
@@ -276,7 +289,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Removes a CRD with all its objects, whatever holds them: nobody is there who would release them.
+    /// Removes a CRD with all its objects and their finalizers, because no operator is there to release them.
     async fn remove_kind(&self, name: &str) -> anyhow::Result<()> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let Some(crd) = crds.get_opt(name).await? else {
@@ -288,7 +301,7 @@ impl Stage {
         let resource = ApiResource::from_gvk_with_plural(&kind, &crd.spec.names.plural);
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let left = match all.list(&ListParams::default()).await {
-            // Without objects it goes at once.
+            // Without objects it is deleted at once.
             Err(kube::Error::Api(gone)) if gone.code == 404 => Vec::new(),
             found => found?.items,
         };

@@ -18,15 +18,15 @@ use terraform_runner_operator::run::names::Names;
 use crate::wait::{PATIENCE, first, gone, until, yaml};
 use crate::{Release, Stage};
 
-/// Its name, also that of its image and of its release.
+/// The name of the operator, of its image and of its release.
 pub const OPERATOR: &str = "terraform-runner-operator";
 /// The image in which it runs OpenTofu.
 pub const RUNNER: &str = "tf-runner";
-/// Where its chart is.
+/// The path of its chart.
 pub const CHART: &str = "charts/terraform-runner-operator";
 
-/// Installs it with these values beside those for its images, and waits until it works. Authors may use their own modules,
-/// unless the values say otherwise.
+/// Installs it with these values in addition to those for its images, and waits until it is ready. Authors may use
+/// their own modules, unless the values say otherwise.
 pub async fn install(stage: &Stage, mut values: Value) -> anyhow::Result<Release> {
     let runner = stage.image(RUNNER).await?;
     if values["authors"]["modules"].is_null() {
@@ -35,7 +35,7 @@ pub async fn install(stage: &Stage, mut values: Value) -> anyhow::Result<Release
     install_with(stage, values, &runner.repository, &runner.tag).await
 }
 
-/// Installs it alone, where nobody has built OpenTofu: the image of its runner is not there, so that no run starts.
+/// Installs it without a build of OpenTofu: the image of its runner does not exist, so no run starts.
 pub async fn install_without_runner(stage: &Stage) -> anyhow::Result<Release> {
     install_with(stage, json!({}), "localhost/nobody/tf-runner", "none").await
 }
@@ -56,7 +56,7 @@ pub fn resources(stage: &Stage) -> Api<SimpleResource> {
     stage.api()
 }
 
-/// Writes a workspace with this spec.
+/// Creates or updates a workspace with this spec.
 pub async fn write(stage: &Stage, name: &str, spec: Value) -> anyhow::Result<TerraformWorkspace> {
     let workspace = json!({
         "apiVersion": "infra.opr8r/v1alpha1",
@@ -81,46 +81,46 @@ pub async fn annotate(stage: &Stage, name: &str, key: &str, value: &str) -> anyh
     Ok(())
 }
 
-/// Waits until a workspace is ready for its present spec.
+/// Waits until a workspace is ready for its current spec.
 pub async fn ready(stage: &Stage, name: &str) -> anyhow::Result<TerraformWorkspace> {
     ready_in(&workspaces(stage), name, PATIENCE).await
 }
 
-/// Waits until a workspace of any namespace is ready for its present spec.
+/// Waits until a workspace in any namespace is ready for its current spec.
 pub async fn ready_in(
     workspaces: &Api<TerraformWorkspace>,
     name: &str,
     deadline: Duration,
 ) -> anyhow::Result<TerraformWorkspace> {
     until(workspaces, name, "Ready", deadline, |workspace| {
-        standing(workspace).is_some_and(|ready| ready.status == "True")
+        ready_condition(workspace).is_some_and(|ready| ready.status == "True")
     })
     .await
 }
 
-/// Waits until a workspace says that it is not ready for this reason, and returns its words.
+/// Waits until a workspace is not ready with this reason, and returns the message.
 pub async fn complains(stage: &Stage, name: &str, reason: &str) -> anyhow::Result<String> {
     let fits = |workspace: &TerraformWorkspace| {
-        standing(workspace).is_some_and(|ready| ready.status == "False" && ready.reason == reason)
+        ready_condition(workspace).is_some_and(|ready| ready.status == "False" && ready.reason == reason)
     };
     let workspace = until(&workspaces(stage), name, reason, PATIENCE, fits).await?;
-    Ok(standing(&workspace).context("it has one")?.message.clone())
+    Ok(ready_condition(&workspace).context("it has one")?.message.clone())
 }
 
-/// The condition `Ready` of a workspace, unless it speaks of an older spec.
-fn standing(workspace: &TerraformWorkspace) -> Option<&Condition> {
+/// The condition `Ready` of a workspace, unless it is about an older spec.
+fn ready_condition(workspace: &TerraformWorkspace) -> Option<&Condition> {
     let status = workspace.status.as_ref()?;
     let of_now = status.observed_generation == workspace.metadata.generation;
     conditions::find(&status.conditions, conditions::READY).filter(|_| of_now)
 }
 
-/// Writes a workspace and waits until it is ready.
+/// Creates or updates a workspace and waits until it is ready.
 pub async fn applied(stage: &Stage, name: &str, spec: Value) -> anyhow::Result<TerraformWorkspace> {
     write(stage, name, spec).await?;
     ready(stage, name).await
 }
 
-/// What a workspace put out.
+/// The outputs of a workspace.
 pub async fn outputs(stage: &Stage, workspace: &TerraformWorkspace) -> anyhow::Result<BTreeMap<String, String>> {
     let name = workspace.status.as_ref().and_then(|status| status.outputs_secret.clone());
     let name = name.with_context(|| format!("{} names no Secret with outputs", workspace.name_any()))?;
@@ -133,17 +133,17 @@ pub async fn texts(secrets: &Api<Secret>, name: &str) -> anyhow::Result<BTreeMap
     data.into_iter().map(|(key, value)| Ok((key, String::from_utf8(value.0)?))).collect()
 }
 
-/// The names of everything that belongs to a workspace.
+/// The names of all objects that belong to a workspace.
 pub fn names(workspace: &TerraformWorkspace) -> Names {
     Names::of(&workspace.name_any(), &workspace.uid().unwrap_or_default())
 }
 
-/// What is made for a workspace is found by this.
+/// A label selector for the objects that were created for a workspace.
 pub fn selector(workspace: &str) -> String {
     format!("{WORKSPACE_LABEL}={workspace}")
 }
 
-/// Waits for the pod of a Job, with Terraform started in it.
+/// Waits for the pod of a Job in which Terraform has started.
 pub async fn running_pod(stage: &Stage, job: &str) -> anyhow::Result<Pod> {
     let which = watcher::Config::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
     let runs = |pod: &Pod| {
@@ -154,7 +154,7 @@ pub async fn running_pod(stage: &Stage, job: &str) -> anyhow::Result<Pod> {
     first(&stage.api(), which, &format!("running pod of Job {job}"), PATIENCE, runs).await
 }
 
-/// Waits until Terraform has said this in a pod.
+/// Waits until Terraform has printed this in a pod.
 pub async fn says(stage: &Stage, pod: &Pod, words: &str) -> anyhow::Result<()> {
     let params = LogParams { container: Some("terraform".to_owned()), follow: true, ..LogParams::default() };
     let mut said = Vec::new();
@@ -168,12 +168,12 @@ pub async fn says(stage: &Stage, pod: &Pod, words: &str) -> anyhow::Result<()> {
         }
         Ok(false)
     };
-    let heard = tokio::time::timeout(PATIENCE, follow).await.unwrap_or(Ok(false))?;
-    ensure!(heard, "{} did not say {words:?}; it said:\n{}", pod.name_any(), said.join("\n"));
+    let found = tokio::time::timeout(PATIENCE, follow).await.unwrap_or(Ok(false))?;
+    ensure!(found, "{} did not say {words:?}; it said:\n{}", pod.name_any(), said.join("\n"));
     Ok(())
 }
 
-/// Waits for an Event of this reason about an object, and returns its words.
+/// Waits for an Event with this reason about an object, and returns its message.
 pub async fn event(events: &Api<Event>, about: &str, reason: &str) -> anyhow::Result<String> {
     let fits =
         |event: &Event| event.involved_object.name.as_deref() == Some(about) && event.reason.as_deref() == Some(reason);
@@ -182,7 +182,7 @@ pub async fn event(events: &Api<Event>, about: &str, reason: &str) -> anyhow::Re
     Ok(found.message.unwrap_or_default())
 }
 
-/// Deletes a workspace, waits until it is gone, and returns the kinds and names of what it left behind.
+/// Deletes a workspace, waits until it is gone, and returns the kinds and names of the remaining objects.
 pub async fn deleted(stage: &Stage, workspace: &TerraformWorkspace) -> anyhow::Result<BTreeSet<String>> {
     let name = workspace.name_any();
     workspaces(stage).delete(&name, &DeleteParams::default()).await?;
@@ -190,7 +190,7 @@ pub async fn deleted(stage: &Stage, workspace: &TerraformWorkspace) -> anyhow::R
     Box::pin(left_of(&stage.client, &stage.namespace, &name)).await
 }
 
-/// Everything that is there of a workspace that is gone. What has an owner is given the time that its collection takes.
+/// The remaining objects of a workspace that is gone. Owned objects are given the time that garbage collection takes.
 pub async fn left_of(client: &kube::Client, namespace: &str, workspace: &str) -> anyhow::Result<BTreeSet<String>> {
     use k8s_openapi::api::coordination::v1::Lease;
     use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};

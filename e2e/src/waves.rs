@@ -9,14 +9,14 @@ use wave_orchestrator::api::v1alpha1::WavePlan;
 use crate::wait::{PATIENCE, until};
 use crate::{Release, Stage};
 
-/// Its name, also that of its image and of its release.
+/// The name of the operator, of its image and of its release.
 pub const OPERATOR: &str = "wave-orchestrator";
-/// Where its chart is.
+/// The path of its chart.
 pub const CHART: &str = "charts/wave-orchestrator";
 /// The small web server that plans of scenarios roll out.
 pub const ECHO: &str = "opcore.dev/echo:v1";
 
-/// Installs it with these values beside those for its image, and waits until it works.
+/// Installs it with these values in addition to those for its image, and waits until it is ready.
 pub async fn install(stage: &Stage, values: Value) -> anyhow::Result<Release> {
     let values = stage.with_image(OPERATOR, values).await?;
     stage.install(OPERATOR, CHART, &values).await
@@ -27,14 +27,14 @@ pub fn plans(stage: &Stage) -> Api<WavePlan> {
     Api::all(stage.client.clone())
 }
 
-/// Writes a plan, as a user writes it.
+/// Creates or updates a plan, written as by a user.
 pub async fn write(stage: &Stage, yaml: &str) -> anyhow::Result<WavePlan> {
     let plan: WavePlan = serde_yaml::from_str(yaml).context("it is a plan")?;
     let applied = plans(stage).patch(&plan.name_any(), &PatchParams::apply("e2e"), &Patch::Apply(&plan)).await?;
     Ok(applied)
 }
 
-/// Waits until a plan is ready for its present spec.
+/// Waits until a plan is ready for its current spec.
 pub async fn ready(stage: &Stage, name: &str) -> anyhow::Result<WavePlan> {
     let is_ready = |plan: &WavePlan| {
         let status = plan.status.as_ref();

@@ -1,4 +1,4 @@
-{{/* What a person is told after an installation. A chart's templates/NOTES.txt includes it. */}}
+{{/* The notes that Helm prints after an installation. A chart's templates/NOTES.txt includes it. */}}
 {{- define "opcore-lib.notes" -}}
 {{- $values := .root.Values }}
 {{- $kinds := (include "opcore-lib.kinds" . | fromYaml).kinds | default list }}

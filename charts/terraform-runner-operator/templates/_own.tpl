@@ -1,4 +1,4 @@
-{{/* What it is told about the pods that it runs, beyond the settings of all. */}}
+{{/* Settings of the pods of runs, in addition to the settings of all operators. */}}
 {{- define "terraform-runner-operator.own" -}}
 {{- $image := .Values.runner.image }}
 env:

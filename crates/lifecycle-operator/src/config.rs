@@ -122,15 +122,15 @@ impl OperandConfig {
 
 /// The fields of an operand's spec that nobody but `manager` manages, as server-side apply records it.
 pub fn managed_alone(kind: OperandKind, meta: &ObjectMeta, manager: &str) -> BTreeSet<Field> {
-    let manages = |entry: &Value, field: Field| entry.pointer(&format!("/f:spec/f:{field}")).is_some();
+    let has_field = |entry: &Value, field: Field| entry.pointer(&format!("/f:spec/f:{field}")).is_some();
     let entries: Vec<_> = meta.managed_fields.iter().flatten().collect();
-    let managed = |field: &Field, ours: bool| {
+    let by_us = |field: &Field, ours: bool| {
         entries.iter().any(|entry| {
             (entry.manager.as_deref() == Some(manager)) == ours
-                && entry.fields_v1.as_ref().is_some_and(|fields| manages(&fields.0, *field))
+                && entry.fields_v1.as_ref().is_some_and(|fields| has_field(&fields.0, *field))
         })
     };
-    Field::of(kind).iter().copied().filter(|field| managed(field, true) && !managed(field, false)).collect()
+    Field::of(kind).iter().copied().filter(|field| by_us(field, true) && !by_us(field, false)).collect()
 }
 
 /// Two values that contradict each other.
@@ -299,15 +299,15 @@ mod tests {
 
     use super::*;
 
-    fn parent(spec: Value) -> ZeroTrustWorkloadIdentityManager {
+    fn parent(spec: &Value) -> ZeroTrustWorkloadIdentityManager {
         let object = json!({ "metadata": { "name": "cluster" }, "spec": spec });
         serde_json::from_value(object).unwrap()
     }
 
-    fn operand(kind: OperandKind, spec: Value, inherited: &str) -> OperandConfig {
+    fn operand(kind: OperandKind, spec: &Value, inherited: &str) -> OperandConfig {
         let annotations = [(INHERITED_ANNOTATION.to_owned(), inherited.to_owned())];
         let meta = ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() };
-        OperandConfig::of(kind, &spec, &meta)
+        OperandConfig::of(kind, spec, &meta)
     }
 
     const SERVER: OperandKind = OperandKind::SpireServer;
@@ -315,16 +315,16 @@ mod tests {
 
     #[test]
     fn values_that_match_are_the_operands_own() {
-        let server = operand(SERVER, json!({ "trustDomain": "new.io" }), "");
-        let (config, values) = effective(SERVER, &server, Some(&parent(json!({ "trustDomain": "new.io" })))).unwrap();
+        let server = operand(SERVER, &json!({ "trustDomain": "new.io" }), "");
+        let (config, values) = effective(SERVER, &server, Some(&parent(&json!({ "trustDomain": "new.io" })))).unwrap();
         assert_eq!(config.trust_domain, "new.io");
         assert_eq!(values[0].from, Provenance::Own);
     }
 
     #[test]
     fn values_that_differ_are_a_conflict_that_names_both_values_and_both_objects() {
-        let server = operand(SERVER, json!({ "trustDomain": "old.io" }), "");
-        let conflict = effective(SERVER, &server, Some(&parent(json!({ "trustDomain": "new.io" })))).unwrap_err();
+        let server = operand(SERVER, &json!({ "trustDomain": "old.io" }), "");
+        let conflict = effective(SERVER, &server, Some(&parent(&json!({ "trustDomain": "new.io" })))).unwrap_err();
         assert_eq!(conflict.reason(), "ConfigConflict");
         let words = conflict.to_string();
         for part in ["ZeroTrustWorkloadIdentityManager cluster", "\"new.io\"", "SpireServer cluster", "\"old.io\""] {
@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn an_inherited_value_follows_the_parent_and_is_never_in_conflict() {
-        let server = operand(SERVER, json!({ "trustDomain": "old.io", "clusterName": "c" }), "trustDomain");
-        let (config, values) = effective(SERVER, &server, Some(&parent(json!({ "trustDomain": "new.io" })))).unwrap();
+        let server = operand(SERVER, &json!({ "trustDomain": "old.io", "clusterName": "c" }), "trustDomain");
+        let (config, values) = effective(SERVER, &server, Some(&parent(&json!({ "trustDomain": "new.io" })))).unwrap();
         assert_eq!((config.trust_domain.as_str(), config.cluster_name.as_str()), ("new.io", "c"));
         assert_eq!(
             values.iter().map(|value| value.from).collect::<Vec<_>>(),
@@ -346,23 +346,23 @@ mod tests {
 
     #[test]
     fn an_operand_whose_parent_is_gone_keeps_what_it_inherited() {
-        let agent = operand(AGENT, json!({ "trustDomain": "old.io" }), "trustDomain");
+        let agent = operand(AGENT, &json!({ "trustDomain": "old.io" }), "trustDomain");
         assert_eq!(effective(AGENT, &agent, None).unwrap().0.trust_domain, "old.io");
     }
 
     #[test]
     fn without_a_trust_domain_anywhere_the_user_must_specify_one() {
-        let nothing = operand(AGENT, json!({}), "");
-        let error = effective(AGENT, &nothing, Some(&parent(json!({})))).unwrap_err();
+        let nothing = operand(AGENT, &json!({}), "");
+        let error = effective(AGENT, &nothing, Some(&parent(&json!({})))).unwrap_err();
         assert!(error.to_string().starts_with("You must specify a trust domain"), "{error}");
     }
 
     #[test]
     fn an_empty_central_config_adopts_what_the_operands_agree_on() {
-        let server = operand(SERVER, json!({ "trustDomain": "existing.io", "clusterName": "a" }), "");
-        let agent = operand(AGENT, json!({ "trustDomain": "existing.io", "clusterName": "b" }), "");
+        let server = operand(SERVER, &json!({ "trustDomain": "existing.io", "clusterName": "a" }), "");
+        let agent = operand(AGENT, &json!({ "trustDomain": "existing.io", "clusterName": "b" }), "");
         let operands = [(SERVER, &server), (AGENT, &agent)];
-        let found = adopted(&parent(json!({})), &operands);
+        let found = adopted(&parent(&json!({})), &operands);
         assert_eq!(found, BTreeMap::from([(Field::TrustDomain, "existing.io".to_owned())]));
         let disputed = disagreements(&operands);
         assert_eq!(disputed.len(), 1);
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_csi_driver_is_not_concerned_by_any_of_it() {
-        let driver = operand(OperandKind::SpiffeCSIDriver, json!({}), "");
+        let driver = operand(OperandKind::SpiffeCSIDriver, &json!({}), "");
         let (config, values) = effective(OperandKind::SpiffeCSIDriver, &driver, None).unwrap();
         assert_eq!((config, values), (Config::default(), Vec::new()));
     }

@@ -19,7 +19,7 @@ use opcore::watch::Discovery;
 use opcore::{Context, Decision, Error, Operator, Write};
 
 use crate::api::v1alpha1::{
-    OperandKind, OperandStatus, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
+    OperandKind, OperandStatus, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
     ZeroTrustWorkloadIdentityManager, ZeroTrustWorkloadIdentityManagerStatus,
 };
 use crate::decide::keep::Wants;
@@ -28,41 +28,39 @@ use crate::decide::{Decider, keep, stack, teardown};
 use crate::metrics::StackMetrics;
 use crate::observe::{Eyes, Observed, peers};
 use crate::operand::Operand;
+use crate::optional::{Optional, singleton};
+use crate::policies::Keeper;
 use crate::render::{PART_OF, Settings};
-use crate::summary::Summary;
 
 /// What the operators of all kinds share.
 pub struct Shared {
     decider: Decider,
     eyes: Eyes,
+    optional: Arc<Optional>,
     metrics: Option<Arc<StackMetrics>>,
-    summary: Summary,
+    policies: Keeper,
 }
 
 impl Shared {
-    /// What the policies know of the operands.
-    pub fn summary(&self) -> &Summary {
-        &self.summary
+    /// What keeps the admission policies.
+    pub fn policies(&self) -> &Keeper {
+        &self.policies
     }
 
     /// Creates it.
     pub fn new(context: &Context, settings: Settings) -> Arc<Self> {
         let discovery = Discovery::new(context);
-        discovery.follow(|_| {});
-        let eyes = Eyes::new(&settings, discovery);
+        let optional = Optional::new(context, &discovery);
+        let eyes = Eyes::new(&settings, discovery, optional.clone());
         let metrics = StackMetrics::new(context.metrics());
         Arc::new(Self {
             decider: Decider { settings, operator: context.operator().to_owned() },
             eyes,
+            optional,
             metrics,
-            summary: Summary::default(),
+            policies: Keeper::default(),
         })
     }
-}
-
-/// There is one object of each kind.
-fn singleton() -> Key {
-    Key { namespace: None, name: SINGLETON.to_owned() }
 }
 
 /// Wakes the one object of a kind when any of these change.
@@ -161,6 +159,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
         let ours = Some(ours.as_str());
         any::<_, ServiceAccount>(watches, ours);
         any::<_, StatefulSet>(watches, ours);
+        self.shared.optional.wakes(watches.wakes());
         match K::KIND {
             OperandKind::SpireServer => {
                 any::<_, ConfigMap>(watches, ours);
@@ -197,7 +196,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
     }
 
     async fn observe(&self, operand: &K, context: &Context) -> Result<Observed, Error> {
-        self.shared.summary.changed();
+        self.shared.policies.changed();
         self.shared.eyes.of_operand(operand, context).await
     }
 
@@ -211,7 +210,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
 
     /// What the server answered when it was asked about its agents.
     fn after_writes(&self, _: &K, status: &mut OperandStatus, done: &Done<'_>, _: Timestamp) {
-        let answers = done.attempts.iter().filter_map(|attempt| match (&attempt.write, &attempt.outcome) {
+        let mut answers = done.attempts.iter().filter_map(|attempt| match (&attempt.write, &attempt.outcome) {
             (Write::Exec(exec), Outcome::Ran { stdout, exit: 0, .. })
                 if exec.command.iter().any(|word| word == "list") =>
             {
@@ -219,7 +218,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
             }
             _ => None,
         });
-        if let Some(Ok(agents)) = answers.last().map(|answer| teardown::agents_in(answer)) {
+        if let Some(Ok(agents)) = answers.next_back().map(|answer| teardown::agents_in(answer)) {
             status.attested_agents = Some(agents);
         }
     }
@@ -238,7 +237,7 @@ impl<K: Operand + Wants + TakenDown> Operator for Operands<K> {
     }
 
     fn forget(&self, _: &Key) {
-        self.shared.summary.changed();
+        self.shared.policies.changed();
         if let Some(metrics) = &self.shared.metrics {
             metrics.forget(K::KIND);
         }

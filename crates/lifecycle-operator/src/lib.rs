@@ -7,9 +7,9 @@
 //! | To learn about | read |
 //! |---|---|
 //! | what users write and read | [`api`] |
-//! | the central config: inheritance, provenance, conflicts | [`config`], [`policies`], [`summary`] |
+//! | the central config: inheritance, provenance, conflicts | [`config`], [`policies`] |
 //! | what operands have in common | [`operand`] |
-//! | what is read | [`observe`] |
+//! | what is read | [`observe`], [`optional`] |
 //! | what is decided: order of starts, teardown, backups, migration | [`decide`] |
 //! | what becomes of a spec: SPIRE's configuration, and Kubernetes objects | [`render`] |
 //! | what happens on the server's volume | [`volume`] |
@@ -25,8 +25,8 @@ pub mod decide;
 pub mod metrics;
 pub mod observe;
 pub mod operand;
+pub mod optional;
 pub mod policies;
 pub mod render;
-pub mod summary;
 #[allow(clippy::disallowed_methods, reason = "it runs in a pod, where it has files and clocks")]
 pub mod volume;

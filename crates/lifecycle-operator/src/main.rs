@@ -3,7 +3,6 @@
 use clap::Args;
 use lifecycle_operator::api::v1alpha1::{SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer};
 use lifecycle_operator::controller::{Operands, Shared, Stack};
-use lifecycle_operator::policies;
 use lifecycle_operator::render::{Images, Settings};
 
 /// What this operator has beyond the flags of all.
@@ -92,17 +91,15 @@ static ALLOCATOR: opcore::Allocator = opcore::Allocator;
 
 fn main() -> std::process::ExitCode {
     opcore::runtime::run_with(opcore::build_info!(), |context, flags: StackFlags| async move {
-        let policies = policies::all(flags.conflict_policies, &flags.operand_namespace);
-        let settings = flags.settings();
-        let shared = Shared::new(&context, settings.clone());
+        let conflict_policies = flags.conflict_policies;
+        let shared = Shared::new(&context, flags.settings());
         futures::try_join!(
             context.controller(Stack::new(&shared)),
             context.controller(Operands::<SpireServer>::new(&shared)),
             context.controller(Operands::<SpireAgent>::new(&shared)),
             context.controller(Operands::<SpiffeCSIDriver>::new(&shared)),
             context.controller(Operands::<SpireOIDCDiscoveryProvider>::new(&shared)),
-            shared.summary().keep(&context, &settings.namespace),
-            opcore::admission::keep(&context, &policies),
+            shared.policies().keep(&context, conflict_policies),
         )
         .map(|_| ())
     })

@@ -13,8 +13,8 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode};
 use kube::api::{ApiResource, DynamicObject, ListParams, TypeMeta};
 use kube::{Resource, ResourceExt};
 use opcore::ownership::OWNER_LABEL;
-use opcore::watch::Discovery;
 use opcore::watch::discovery::{Served, WrittenKind};
+use opcore::watch::{Discovery, ScopeId};
 use opcore::writes::{Delete, Dependants, Target};
 use opcore::{Context, Error, ObjectId, Write};
 use serde_json::Value;
@@ -24,6 +24,7 @@ use crate::api::v1alpha1::{
     ZeroTrustWorkloadIdentityManager,
 };
 use crate::operand::{Operand, Peer};
+use crate::optional::Optional;
 use crate::render::{PART_OF, Platform, Settings};
 
 /// An object that carries the marks of an operand.
@@ -243,12 +244,13 @@ fn owned_kinds(kind: OperandKind, platform: Platform) -> Vec<OwnedKind> {
 pub struct Eyes {
     settings: Settings,
     discovery: Arc<Discovery>,
+    optional: Arc<Optional>,
 }
 
 impl Eyes {
     /// Creates it.
-    pub fn new(settings: &Settings, discovery: Arc<Discovery>) -> Self {
-        Self { settings: settings.clone(), discovery }
+    pub fn new(settings: &Settings, discovery: Arc<Discovery>, optional: Arc<Optional>) -> Self {
+        Self { settings: settings.clone(), discovery, optional }
     }
 
     /// Reads everything for an operand.
@@ -364,6 +366,12 @@ impl Eyes {
         let kinds: BTreeSet<WrittenKind> = all.iter().map(written).collect();
         let served = self.discovery.served(&kinds).await;
         let is_served = |resource: &ApiResource| matches!(served.get(&written(resource)), Some(Served::Yes { .. }));
+        let ours = |resource: &ApiResource| {
+            let namespaced = [routes(), http_routes()].contains(resource);
+            let namespace = namespaced.then(|| self.settings.namespace.clone());
+            ScopeId::new(resource, namespace).labelled(format!("app.kubernetes.io/part-of={PART_OF}"))
+        };
+        self.optional.watch(all.iter().filter(|resource| is_served(resource)).map(ours).collect());
         let [route, constraints, http_route, spiffe_id] = all;
         Platform {
             routes: is_served(&route),

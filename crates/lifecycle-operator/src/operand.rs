@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::api::v1alpha1::{
     OperandKind, OperandStatus, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
 };
-use crate::config::{Field, OperandConfig, is_owned_by, managed_alone};
+use crate::config::{Field, OperandConfig, PARENT, is_owned_by, managed_alone};
 
 /// A kind of operand.
 pub trait Operand:
@@ -131,6 +131,15 @@ impl Peer {
     /// Whether it belongs to this parent.
     pub fn is_owned_by(&self, uid: &str) -> bool {
         is_owned_by(&self.meta, uid)
+    }
+
+    /// The values that a parent without its own may take over: those that were set on this operand; and, if no parent
+    /// has it, also those that its last parent left.
+    pub fn offered(&self) -> OperandConfig {
+        let mut owners = self.meta.owner_references.iter().flatten();
+        let inherited =
+            if owners.any(|owner| owner.kind == PARENT) { self.config.inherited.clone() } else { BTreeSet::new() };
+        OperandConfig { values: self.config.values.clone(), inherited }
     }
 
     /// The fields of its spec that only `manager` manages: what it has from its parent.

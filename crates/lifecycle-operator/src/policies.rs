@@ -13,30 +13,31 @@
 //! No pod takes part, so that a stopped operator refuses nobody. Nothing that is being deleted is refused. The
 //! controller repeats every check, so that nothing depends on these policies.
 //!
-//! A policy can read one other object. What it takes to know of all operands at once, to judge a parent without a trust
-//! domain, the controller keeps in a ConfigMap ([`SUMMARY`]).
+//! A policy can read one other object. To judge a parent without a trust domain, all operands must be known at once: the
+//! controller knows them, and has the policy that refuses such a parent only as long as it would be refused
+//! ([`Keeper`]). What the operands have could also stand in a ConfigMap for the policy to read; but the API server goes
+//! on with an old copy of it, for ever, once the last policy that reads a ConfigMap was deleted and is there again.
 
-use opcore::admission::{Message, Params, Policy, Requests, Response, Rule};
+use std::sync::Arc;
+
+use opcore::admission::{self, Message, Params, Policy, Requests, Response, Rule};
+use opcore::backoff::Backoff;
+use opcore::{Context, Error};
+use tokio::sync::{Notify, watch};
 
 use crate::api::v1alpha1::{INHERITED_ANNOTATION, OperandKind, SINGLETON};
 use crate::config::{Field, PARENT};
-
-/// The ConfigMap in which the values of all operands are kept for the policies.
-pub const SUMMARY: &str = "ztwim-operands";
-/// Its key for the trust domains of the operands: one line each, the kind and the value.
-pub const SUMMARY_KEY: &str = "trustDomains";
+use crate::observe::peers;
+use crate::operand::Peer;
 
 const GROUP: &str = "operator.openshift.io";
 const API_VERSION: &str = "operator.openshift.io/v1alpha1";
 
-/// All policies; none if they are switched off.
-pub fn all(enabled: bool, namespace: &str) -> Vec<Policy> {
-    if !enabled {
-        return Vec::new();
-    }
+/// All policies, while the operands have these trust domains to offer to a parent without one.
+pub fn all(offered: &[(OperandKind, String)]) -> Vec<Policy> {
     let kinds = OperandKind::ALL.into_iter().filter(|kind| !Field::of(*kind).is_empty());
     let pairs = kinds.flat_map(|kind| [of_parent(kind), of_operand(kind)]);
-    pairs.chain([bootstrap(namespace)]).collect()
+    pairs.chain(bootstrap(offered)).collect()
 }
 
 fn plural(kind: OperandKind) -> &'static str {
@@ -48,13 +49,17 @@ fn plural(kind: OperandKind) -> &'static str {
     }
 }
 
-fn writes_to(resource: &str) -> Vec<Requests> {
+fn requests(operations: &[&str], resource: &str) -> Vec<Requests> {
     vec![Requests {
         group: GROUP.to_owned(),
         versions: vec!["v1alpha1".to_owned()],
         resources: vec![resource.to_owned()],
-        operations: vec!["CREATE".to_owned(), "UPDATE".to_owned()],
+        operations: operations.iter().map(|operation| (*operation).to_owned()).collect(),
     }]
+}
+
+fn writes_to(resource: &str) -> Vec<Requests> {
+    requests(&["CREATE", "UPDATE"], resource)
 }
 
 /// A field of a spec, empty if it is not set.
@@ -140,39 +145,92 @@ fn of_operand(kind: OperandKind) -> Policy {
     }
 }
 
-/// Creating a parent without a trust domain.
-fn bootstrap(namespace: &str) -> Policy {
-    let asked = field("object", Field::TrustDomain);
-    let lines = format!("params.data.?{SUMMARY_KEY}.orValue('').split('\\n').filter(line, line != '')");
-    let value = "split(' ')[1]";
-    Policy {
+/// Creating a parent without a trust domain, while the operands have none to take over, or several. A parent that
+/// exists was accepted, and can be edited.
+fn bootstrap(offered: &[(OperandKind, String)]) -> Option<Policy> {
+    let message = match offered {
+        [] => format!(
+            "You must specify a trust domain: set spec.trustDomain of {PARENT} {SINGLETON}. No operand has one, either."
+        ),
+        [(_, first), others @ ..] if others.iter().all(|(_, other)| other == first) => return None,
+        several => {
+            let each: Vec<_> =
+                several.iter().map(|(kind, value)| format!("that of {kind} {SINGLETON} is \"{value}\"")).collect();
+            format!(
+                "The operands disagree about the trust domain: {}. Make them equal, or specify spec.trustDomain of \
+                 {PARENT} {SINGLETON} and remove theirs.",
+                each.join(", ")
+            )
+        }
+    };
+    let expression = format!("{} != ''", field("object", Field::TrustDomain));
+    Some(Policy {
         name: "ztwim-has-a-trust-domain".to_owned(),
-        requests: writes_to("zerotrustworkloadidentitymanagers"),
-        variables: vec![("operands".to_owned(), lines)],
-        rules: vec![
-            Rule {
-                expression: format!("{asked} != '' || size(variables.operands) > 0"),
-                message: Message::Fixed(format!(
-                    "You must specify a trust domain: set spec.trustDomain of {PARENT} {SINGLETON}. No operand has one, either."
-                )),
-            },
-            Rule {
-                expression: format!(
-                    "{asked} != '' || variables.operands.all(line, line.{value} == variables.operands[0].{value})"
-                ),
-                message: Message::Computed(format!(
-                    "'The operands disagree about the trust domain: ' + variables.operands.join(', ') + '. Make them equal, or \
-                     specify spec.trustDomain of {PARENT} {SINGLETON} and remove theirs.'"
-                )),
-            },
-        ],
-        params: Some(Params {
-            api_version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            name: SUMMARY.to_owned(),
-            namespace: Some(namespace.to_owned()),
-        }),
+        requests: requests(&["CREATE"], "zerotrustworkloadidentitymanagers"),
+        rules: vec![Rule { expression, message: Message::Fixed(message) }],
         response: Response::Deny,
         ..Policy::default()
+    })
+}
+
+/// Keeps the policies, and knows when those may have changed. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Keeper(Arc<Notify>);
+
+impl Keeper {
+    /// An operand may have changed, or gone.
+    pub fn changed(&self) {
+        self.0.notify_one();
     }
+
+    /// Keeps the policies until the process is asked to stop; none of them if they are switched off.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`admission::keep`].
+    pub async fn keep(&self, context: &Context, enabled: bool) -> Result<(), Error> {
+        if !enabled {
+            return admission::keep(context, &[]).await;
+        }
+        let stopping = context.stopping();
+        tokio::pin!(stopping);
+        let current = tokio::select! {
+            () = &mut stopping => return Ok(()),
+            current = self.current(context) => current,
+        };
+        let (current, kept) = watch::channel(current);
+        let follow = async {
+            loop {
+                self.0.notified().await;
+                let now = self.current(context).await;
+                current.send_if_modified(|before| {
+                    let differs = *before != now;
+                    *before = now;
+                    differs
+                });
+            }
+        };
+        tokio::select! {
+            kept = admission::keep_current(context, kept) => kept,
+            () = follow => Ok(()),
+        }
+    }
+
+    /// The policies for the operands as they are now.
+    async fn current(&self, context: &Context) -> Vec<Policy> {
+        let mut backoff = Backoff::default();
+        loop {
+            match peers(context).await {
+                Ok(peers) => return all(&peers.iter().filter_map(offer).collect::<Vec<_>>()),
+                Err(error) => {
+                    tracing::debug!(%error, "the operands could not be read; trying again");
+                    tokio::time::sleep(backoff.failed(&())).await;
+                }
+            }
+        }
+    }
+}
+
+fn offer(peer: &Peer) -> Option<(OperandKind, String)> {
+    Some((peer.kind, peer.offered().own(Field::TrustDomain)?.to_owned()))
 }

@@ -18,6 +18,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::api::{ApiResource, ListParams};
 use kube::{Api, Client, ResourceExt};
+use tokio::sync;
 
 use crate::act::{self, Refusal};
 use crate::backoff::Backoff;
@@ -223,8 +224,16 @@ fn quoted(text: &str) -> String {
 ///
 /// Only when the policies cannot be represented at all. Errors of the API server are logged, and the write is retried.
 pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
-    let plans = policies.iter().map(|policy| policy.writes().map(Writes::from_iter)).collect::<Result<Vec<_>, _>>();
-    let plans = plans.map_err(|error| Error::Bug(format!("cannot serialize an admission policy: {error}")))?;
+    let (_always_the_same, policies) = sync::watch::channel(policies.to_vec());
+    keep_current(context, policies).await
+}
+
+/// As [`keep`], for a list of policies that changes.
+///
+/// # Errors
+///
+/// Those of [`keep`].
+pub async fn keep_current(context: &Context, mut policies: sync::watch::Receiver<Vec<Policy>>) -> Result<(), Error> {
     let claimant = Claimant { operator: context.operator().to_owned(), owner: None };
     let labels = format!("{OPERATOR_LABEL}={},!{OWNER_LABEL}", context.operator());
     let changes = |resource: ApiResource| {
@@ -246,11 +255,13 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
         () = context.contract_asked() => {}
     }
     loop {
+        let current = policies.borrow_and_update().clone();
         let mut all_kept = true;
-        for plan in &plans {
-            all_kept &= is_done(run(context, &claimant, plan).await);
+        for policy in &current {
+            let writes = policy.writes().map_err(|error| Error::Bug(format!("a policy that is no JSON: {error}")))?;
+            all_kept &= is_done(run(context, &claimant, &Writes::from_iter(writes)).await);
         }
-        let dropped = async { run(context, &claimant, &dropped(context.client(), &labels, policies).await?).await };
+        let dropped = async { run(context, &claimant, &dropped(context.client(), &labels, &current).await?).await };
         all_kept &= is_done(dropped.await);
         let retry = if all_kept { None } else { Some(backoff.failed(&())) };
         if retry.is_none() {
@@ -260,6 +271,8 @@ pub async fn keep(context: &Context, policies: &[Policy]) -> Result<(), Error> {
             () = &mut stopping => return Ok(()),
             () = &mut contract => {}
             Some(_) = changes.next() => {}
+            // When nobody can change the list any more, it stays as it is.
+            Ok(()) = policies.changed() => {}
             () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
         }
     }

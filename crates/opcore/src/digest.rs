@@ -22,7 +22,8 @@ pub fn short(digest: &str, digits: usize) -> String {
     digest.chars().take(digits).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// These bytes in hexadecimal, for a digest of what is read piece by piece.
+pub fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }

@@ -3,7 +3,7 @@
 //! No call in here blocks: an object that gets no turn is refused at once, and woken when a turn is free for it.
 //!
 //! ```text
-//!   take ─▶ there is one ─▶ it is held ─▶ release ─▶ whom to wake
+//!   take ─▶ there is one ─▶ it is held ─▶ release ─▶ keys to wake
 //!     └───▶ there is none ─▶ it waits in the line of its namespace and class ◀──┘
 //! ```
 //!

@@ -11,9 +11,9 @@ use kube::{Client, Config};
 /// How long the API server may take to accept a connection, and to answer a request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long nothing may arrive on a watch. Longer than a watch lives, see [`WATCH_TIMEOUT_SECONDS`].
+/// How long a watch may be silent. Longer than one watch lasts, see [`WATCH_TIMEOUT_SECONDS`].
 const READ_TIMEOUT: Duration = Duration::from_secs(75);
-/// After this many seconds a watch is opened anew, so that one that died is noticed.
+/// After this many seconds a watch is restarted, so that a dead one is noticed.
 pub(crate) const WATCH_TIMEOUT_SECONDS: u32 = 60;
 
 /// The flags that select a cluster, as kubectl has them.
@@ -121,7 +121,7 @@ impl Cluster {
             kube::Error::Api(status) if status.code == 403 => {
                 let message = status.message.as_str();
                 let what = message.split_once("is forbidden: ").map_or(message, |(_, what)| what);
-                // What an admission policy says is a sentence of its own.
+                // The message of an admission policy is a sentence of its own.
                 let what = what.split_once(" denied request: ").map_or(what, |(_, words)| words);
                 anyhow!("{what}: ask for a role that allows it, or choose another user with --context.")
             }
@@ -145,7 +145,7 @@ impl Cluster {
     }
 }
 
-/// The API server answers like this where a kind is not installed; where an object is missing, it names it.
+/// Whether a 404 means that the kind is not installed: for a missing object, the API server names it.
 fn is_kind_missing(status: &kube::core::Status) -> bool {
     status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
 }

@@ -14,11 +14,11 @@ pub(crate) struct Consent {
 }
 
 impl Consent {
-    /// Whether a person at the terminal says yes, or has said so by the flag. `what` is to be done: `take … away`.
+    /// Whether a person at the terminal confirms, or has confirmed by the flag. `what` is to be done, as a verb phrase.
     ///
     /// # Errors
     ///
-    /// Nobody is at a terminal.
+    /// There is no terminal.
     pub(crate) fn is_given(&self, what: &str, question: &str) -> anyhow::Result<bool> {
         if self.yes {
             return Ok(true);

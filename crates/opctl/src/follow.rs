@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::output::{self, Format, Line, Paint, Screen};
 
-/// The flags of commands that can follow something.
+/// The flags of commands that can follow an object.
 #[derive(Debug, Args)]
 pub(crate) struct Following {
     /// Follow it until it is ready (exit code 0), or until it fails (1)
@@ -23,9 +23,9 @@ pub(crate) struct Following {
     pub timeout: Option<Duration>,
 }
 
-/// Something that can be followed.
+/// An object, or several, that can be followed.
 pub(crate) trait Followed {
-    /// Everything that there is to show. `live`: it is drawn again and again, and what is under way moves.
+    /// Its lines. `live`: they are redrawn every second.
     fn drawn(&self, live: bool) -> Vec<Line>;
     /// A line for each change since it was last shown.
     fn news(&self, before: Option<&Self>) -> Vec<String>;
@@ -35,7 +35,7 @@ pub(crate) trait Followed {
     fn ended(&self) -> Option<ExitCode>;
 }
 
-/// What happened to something that is followed.
+/// A change of something that is followed.
 pub(crate) enum Update<T> {
     /// It is like this now.
     Now(Box<T>),
@@ -123,7 +123,7 @@ impl<T: Followed> Display<T> {
         Ok(())
     }
 
-    /// The watch broke; it is opened again by itself. Said once, however often it is tried.
+    /// The watch failed; it starts again by itself. Printed once, however often that happens.
     fn complain(&mut self, why: &str) {
         let words = format!("The watch failed, and is started again: {why}");
         match self {

@@ -30,7 +30,7 @@ pub(crate) struct Objects<K> {
     reader: Reader<K>,
     /// Where they are.
     pub cluster: Cluster,
-    /// What installs the kind.
+    /// The chart that installs the kind.
     chart: &'static str,
     namespace: Option<String>,
 }
@@ -45,9 +45,9 @@ pub(crate) enum Change<K> {
     Failed(String),
 }
 
-/// What came of a request.
+/// The result of a request.
 pub(crate) enum Answer<K> {
-    /// Nobody is to wait for it.
+    /// The user does not want to wait.
     NotAwaited,
     /// It is done, and the object is like this now.
     Done(Box<K>),
@@ -219,7 +219,7 @@ where
         }
     }
 
-    /// The same, where the object may go when it is done.
+    /// The same, for a request after which the object may be deleted.
     pub(crate) async fn request_until_gone(
         &self,
         object: K,
@@ -266,7 +266,7 @@ where
                 bail!("{kind} {name} was deleted and created again meanwhile: look at it, and try again.");
             }
             let mut patch = patch(&object)?;
-            // With the version that was read: else a change by someone else in between would be lost.
+            // With the version that was read: else a concurrent change would be lost.
             (patch["metadata"]["resourceVersion"], patch["metadata"]["uid"]) =
                 (json!(object.resource_version()), json!(uid));
             let write = async {

@@ -116,7 +116,7 @@ impl Paint {
     }
 }
 
-/// Rows under a header, in columns as wide as they need to be.
+/// Rows under a header, in aligned columns.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
     let all: Vec<&Vec<String>> = std::iter::once(&header).chain(rows).collect();
@@ -139,7 +139,7 @@ fn visible(text: &str) -> usize {
     cut_at(text, usize::MAX).1
 }
 
-/// A line that fits a width: what does not is left out, and an ellipsis says so.
+/// A line cut to a width, with an ellipsis.
 pub(crate) fn fitted(line: &str, width: usize) -> String {
     if visible(line) <= width {
         return line.to_owned();
@@ -166,7 +166,7 @@ fn cut_at(line: &str, most: usize) -> (usize, usize) {
     (line.len(), visible)
 }
 
-/// A length of time at a glance, as kubectl shows ages: `45s`, `5m12s`, `3h20m`, `6d`.
+/// A duration, as kubectl shows ages: `45s`, `5m12s`, `3h20m`, `6d`.
 pub(crate) fn age(length: Duration) -> String {
     let seconds = length.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -183,7 +183,7 @@ pub(crate) fn age(length: Duration) -> String {
     }
 }
 
-/// A part of the terminal that is drawn again and again in the same place.
+/// A part of the terminal that is redrawn in place.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     drawn: usize,
@@ -197,7 +197,7 @@ pub(crate) struct Line {
 }
 
 impl Screen {
-    /// Draws lines over those that were drawn before, as many as there is room for.
+    /// Draws lines over the previous ones, as many as fit.
     pub(crate) fn draw(&mut self, lines: &[Line]) -> io::Result<()> {
         let (rows, columns) = size();
         let lines = with_room(lines, rows.saturating_sub(1));
@@ -211,7 +211,7 @@ impl Screen {
         print(&text)
     }
 
-    /// Draws lines for the last time, whole.
+    /// Draws all lines for the last time.
     pub(crate) fn end(self, lines: &[Line]) -> io::Result<()> {
         let mut text = self.back();
         for line in lines {
@@ -227,12 +227,12 @@ impl Screen {
     }
 }
 
-/// As many lines as there is room for; the spare ones go first, and a line says how many went.
+/// As many lines as fit: spare ones are left out first, and a line says how many.
 fn with_room(lines: &[Line], rows: usize) -> Vec<String> {
     if lines.len() <= rows {
         return lines.iter().map(|line| line.text.clone()).collect();
     }
-    // One row is for saying so.
+    // One row for the line that says so.
     let mut excess = lines.len() - rows.saturating_sub(1);
     let mut kept = Vec::new();
     let mut left_out = 0;

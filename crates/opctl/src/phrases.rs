@@ -1,16 +1,16 @@
-//! Times, numbers and texts of others, as people read them.
+//! Times, numbers and texts from elsewhere, formatted for people.
 
 use jiff::Timestamp;
 use opcore::duration::Span;
 
 use crate::output::age;
 
-/// How long ago a moment was.
+/// The time since a moment, as `5m ago`.
 pub(crate) fn ago(moment: Timestamp, now: Timestamp) -> String {
     format!("{} ago", since(moment, now))
 }
 
-/// How long something has lasted.
+/// The time between two moments.
 pub(crate) fn since(moment: Timestamp, now: Timestamp) -> String {
     age(Span::between(moment, now).as_duration())
 }
@@ -20,9 +20,9 @@ pub(crate) fn count(number: i64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// A size at a glance.
+/// A number of bytes with a unit.
 pub(crate) fn size(bytes: i64) -> String {
-    // Sizes of states are far below what a float can tell apart.
+    // Such sizes are far below the precision of a float.
     #[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
     let bytes_float = bytes as f64;
     match bytes {

@@ -154,7 +154,7 @@ fn a_sandbox_lives_from_up_to_down() -> anyhow::Result<()> {
             "logs --name one kubelte",
             "There is no component \"kubelte\": choose one of etcd, kube-apiserver, kube-controller-manager, \
              kube-scheduler, node-init, containerd, kubelet, kube-proxy, git, kustomize-controller, opentofu, \
-             prometheus, registry, registry-auth, source-controller, terraform, traefik.",
+             prometheus, registry, registry-auth, source-controller, spire, terraform, traefik.",
         ),
     ] {
         let said = user.run(line)?.refusal()?;
@@ -230,7 +230,7 @@ fn a_killed_start_is_cleaned_up_by_the_next_command() -> anyhow::Result<()> {
     let user = User::new()?;
     let (_, pids) = interrupted(&user, "KILL")?;
     let list = user.run("list")?;
-    ensure!(list.err.contains("Sandbox default was only half started"), "{}", list.err);
+    ensure!(list.err.contains("Sandbox default was started only in part"), "{}", list.err);
     ensure!(list.good()?.starts_with("There is no sandbox."));
     ensure!(!pids.iter().any(|pid| runs(*pid)), "processes are left");
     ensure!(!user.state().exists(), "files are left");

@@ -297,7 +297,7 @@ fn an_interrupted_and_a_killed_start_leave_nothing() -> anyhow::Result<()> {
         if name == "KILL" {
             let said = user.run("list")?;
             let said = String::from_utf8_lossy(&said.stderr).into_owned();
-            ensure!(said.contains("Sandbox default was only half started"), "{said}");
+            ensure!(said.contains("Sandbox default was started only in part"), "{said}");
         }
         footprint.gone(&home)?;
         ensure!(fs::read_dir(user.dir.path())?.next().is_none(), "files are left");

@@ -71,7 +71,7 @@ fn relations(workspace: &TerraformWorkspace) -> Relations {
 }
 
 impl Workspaces {
-    /// An operator without any knowledge.
+    /// An operator without any cached state.
     pub fn new(settings: Settings, limits: Limits) -> Self {
         Self {
             settings,

@@ -10,7 +10,7 @@ use terraform_runner_operator::render::{Authors, Longest, Settings};
 use terraform_runner_operator::slots::Limits;
 use terraform_runner_operator::typed::TypedKind;
 
-/// What this operator has beyond the flags of all.
+/// The flags that only this operator has.
 #[derive(Args, Clone, Debug)]
 struct RunFlags {
     /// The image with the runner and OpenTofu.
@@ -21,27 +21,27 @@ struct RunFlags {
     #[arg(long, env = "OPCORE_RUNNER_PULL_POLICY", default_value = "IfNotPresent", value_parser = ["Always", "IfNotPresent", "Never"])]
     runner_pull_policy: String,
 
-    /// How many runs there may be at a time, in the whole cluster.
+    /// The maximum number of concurrent runs in the whole cluster.
     #[arg(long, env = "OPCORE_MAX_RUNS", default_value = "10", value_parser = clap::value_parser!(u16).range(1..))]
     max_runs: u16,
 
-    /// How many of them there may be in one namespace; 0 means half of them.
+    /// The maximum number of concurrent runs in one namespace; 0 means half of the maximum.
     #[arg(long, env = "OPCORE_MAX_RUNS_PER_NAMESPACE", default_value = "0")]
     max_runs_per_namespace: u16,
 
-    /// How many of them may be comparisons with reality.
+    /// The maximum number of concurrent comparisons of the infrastructure with the state.
     #[arg(long, env = "OPCORE_MAX_CHECKS", default_value = "2", value_parser = clap::value_parser!(u16).range(1..))]
     max_checks: u16,
 
-    /// Whether workspaces may ask for everything that the other flags about authors restrict.
+    /// Whether the other flags about authors are ignored, and everything is allowed.
     #[arg(long, env = "OPCORE_AUTHORS_TRUSTED", default_value_t = false, action = clap::ArgAction::Set)]
     authors_trusted: bool,
 
-    /// Images for Terraform that workspaces may name, beside the runner's own; a * at the end stands for anything.
+    /// Images for Terraform that workspaces may use in addition to the runner's own; a * at the end matches any suffix.
     #[arg(long, env = "OPCORE_AUTHORS_IMAGES", value_delimiter = ',', value_name = "IMAGE,…")]
     authors_images: Vec<String>,
 
-    /// ServiceAccounts that workspaces may name, beside the one that is made for each.
+    /// ServiceAccounts that workspaces may use in addition to the one that the operator creates for each.
     #[arg(long, env = "OPCORE_AUTHORS_SERVICE_ACCOUNTS", value_delimiter = ',', value_name = "NAME,…")]
     authors_service_accounts: Vec<String>,
 
@@ -50,19 +50,20 @@ struct RunFlags {
     #[arg(default_values_t = Authors::default().volume_types)]
     authors_volume_types: Vec<String>,
 
-    /// Priority classes that workspaces may name.
+    /// PriorityClasses that workspaces may use.
     #[arg(long, env = "OPCORE_AUTHORS_PRIORITY_CLASSES", value_delimiter = ',', value_name = "NAME,…")]
     authors_priority_classes: Vec<String>,
 
-    /// Runtime classes that workspaces may name.
+    /// RuntimeClasses that workspaces may use.
     #[arg(long, env = "OPCORE_AUTHORS_RUNTIME_CLASSES", value_delimiter = ',', value_name = "NAME,…")]
     authors_runtime_classes: Vec<String>,
 
-    /// Whether workspaces may bring modules of their own, or name those that the operator brings along.
+    /// Whether workspaces may use any module, or only modules that are part of the operator.
     #[arg(long, env = "OPCORE_AUTHORS_MODULES", default_value = "Builtin", value_parser = ["Any", "Builtin"])]
     authors_modules: String,
 
-    /// Whether an admission policy asks for the right to approve; without one, whoever may annotate workspaces may.
+    /// Whether an admission policy checks the right to approve; without one, everyone who may annotate workspaces may
+    /// approve.
     #[arg(long, env = "OPCORE_APPROVALS_GUARDED", default_value_t = false, action = clap::ArgAction::Set)]
     approvals_guarded: bool,
 
@@ -70,15 +71,15 @@ struct RunFlags {
     #[arg(long, env = "OPCORE_START_WITHIN", default_value = "10m", value_parser = duration)]
     start_within: Duration,
 
-    /// The longest time that a workspace may ask for planning.
+    /// The maximum of spec.timeouts.plan.
     #[arg(long, env = "OPCORE_MAX_PLAN_TIMEOUT", default_value = "1h", value_parser = duration)]
     max_plan_timeout: Duration,
 
-    /// The longest time that a workspace may ask for applying.
+    /// The maximum of spec.timeouts.apply.
     #[arg(long, env = "OPCORE_MAX_APPLY_TIMEOUT", default_value = "4h", value_parser = duration)]
     max_apply_timeout: Duration,
 
-    /// The longest time that a workspace may ask for destroying.
+    /// The maximum of spec.timeouts.destroy.
     #[arg(long, env = "OPCORE_MAX_DESTROY_TIMEOUT", default_value = "4h", value_parser = duration)]
     max_destroy_timeout: Duration,
 }

@@ -16,7 +16,7 @@ pub struct Expression {
 
 /// The stack for the parser, which calls itself for each bracket, before anything can be counted: enough for the longest
 /// text. Only what is used of it takes memory.
-const PARSER_STACK: usize = 256 * 1024 * 1024;
+const PARSER_STACK: usize = 64 * 1024 * 1024;
 
 /// The fields that every object has, whether they are set or not.
 const FIELDS: [&str; 6] = ["apiVersion", "kind", "metadata", "spec", "status", "data"];

@@ -151,7 +151,10 @@ impl WavePlans {
         let read = self.read(&name, plan).await?;
         let kept = self.kept(&name, plan, context).await?;
         let (parsed, instead) = self.parsed(&name, plan, &read, &kept);
-        let inventory = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
+        let mut inventory: BTreeSet<_> = plan.status.iter().flat_map(|status| &status.inventory).map(written).collect();
+        if is_unrecorded(plan) {
+            inventory.extend(parsed.applied_kinds());
+        }
         let kinds = Kinds {
             mentioned: self.live.served(&parsed.kinds).await,
             recorded: self.live.served_somehow(&inventory).await,
@@ -267,7 +270,7 @@ impl WavePlans {
         read: &Read,
         kept: &BTreeMap<String, Kept>,
     ) -> (Arc<ParsedPlan>, BTreeMap<String, Arc<String>>) {
-        if is_deleted(plan) {
+        if is_deleted(plan) && !is_unrecorded(plan) {
             // Its spec does not matter any more: what it applied and what it holds is recorded.
             let known = self.memory.of(name, plan, |known| known.parsed.clone());
             return (known.unwrap_or_default(), BTreeMap::new());
@@ -365,9 +368,16 @@ fn is_deleted(plan: &WavePlan) -> bool {
     plan.metadata.deletion_timestamp.is_some()
 }
 
+/// Whether a plan is being deleted and its status knows of no rollout, as when someone edited it. What it may have applied
+/// is in its spec then, as far as anybody knows.
+pub(crate) fn is_unrecorded(plan: &WavePlan) -> bool {
+    is_deleted(plan) && plan.status.as_ref().is_none_or(|status| status.rollout.is_none())
+}
+
 /// The ConfigMaps that contain the manifests of a plan; a plan that is being deleted needs none.
 fn source_ids(plan: &WavePlan) -> impl Iterator<Item = ObjectId> {
-    let waves: &[Wave] = if is_deleted(plan) { &[] } else { &plan.spec.waves };
+    let is_needed = !is_deleted(plan) || is_unrecorded(plan);
+    let waves: &[Wave] = if is_needed { &plan.spec.waves } else { &[] };
     let members = waves.iter().flat_map(|wave| &wave.members).filter_map(|member| member.manifests.as_ref());
     let hooks = waves.iter().filter_map(|wave| wave.hooks.as_ref());
     let hooks = hooks.flat_map(|hooks| hooks.before.iter().chain(&hooks.after));

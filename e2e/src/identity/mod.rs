@@ -42,10 +42,9 @@ pub const TRUST_DOMAIN: &str = "example.org";
 pub const STACK_PATIENCE: Duration = Duration::from_mins(4);
 
 /// The kinds whose objects belong to the stack, and stay when it is deleted: data, and what the operator needs while it runs.
-const KEPT: [&str; 5] = [
+const KEPT: [&str; 4] = [
     "PersistentVolumeClaim spire-backups",
     "PersistentVolumeClaim spire-data-spire-server-0",
-    "ConfigMap ztwim-operands",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 ];
@@ -53,6 +52,7 @@ const KEPT: [&str; 5] = [
 /// Installs the operator with SPIRE's images in the node, in a cluster without a stack, and waits until it works.
 pub async fn install(stage: &Stage) -> anyhow::Result<Release> {
     clear(stage).await?;
+    stage.plays_also_in(NAMESPACE);
     let volume = stage.image(VOLUME).await?;
     let mut images = json!({ "spireVolume": { "repository": volume.repository, "tag": volume.tag } });
     for (variable, image) in stage.images_of("spire").await? {
@@ -76,6 +76,9 @@ pub async fn install(stage: &Stage) -> anyhow::Result<Release> {
 async fn clear(stage: &Stage) -> anyhow::Result<()> {
     let namespaces: Api<Namespace> = Api::all(stage.client.clone());
     if let Some(found) = namespaces.get_opt(NAMESPACE).await? {
+        // A pod whose driver went before it would never end by itself.
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::background() };
+        api::<Pod>(stage).delete_collection(&now, &ListParams::default()).await?;
         namespaces.delete(NAMESPACE, &DeleteParams::background()).await?;
         gone(&namespaces, NAMESPACE, found.uid().as_deref(), PATIENCE).await?;
     }

@@ -1,4 +1,4 @@
-//! The fleet, in small: seven waves of real pods, each started the moment those before it are ready.
+//! The fleet in small: seven waves of real pods, each started as soon as the waves before it are ready.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ async fn the_fleet_rolls_out_in_the_order_of_its_graph_and_goes_in_reverse() -> 
         let wave: BTreeMap<&str, _> = status.waves.iter().map(|wave| (wave.name.as_str(), wave)).collect();
         ensure!(wave.len() == 7 && opcore::conditions::is_true(&status.conditions, "StartedInOrder"), "{status:#?}");
 
-        // The moment the last dependency is ready, and not before: it is one decision.
+        // At the time when the last dependency is ready, and not before: it is one decision.
         for (first, then) in [
             ("infrastructure-core", "infrastructure-operators"),
             ("infrastructure-core", "infrastructure-monitoring"),

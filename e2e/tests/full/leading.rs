@@ -1,4 +1,4 @@
-//! Two replicas: one leads, the other stands by.
+//! Two replicas: one is the leader, the other stands by.
 
 use anyhow::ensure;
 use e2e::{PATIENCE, gone, notebook, scenario};
@@ -14,14 +14,14 @@ async fn when_the_leaders_pod_is_deleted_the_other_takes_over_and_nothing_is_mis
         notebook::written(stage, "before", &["monday"]).await?;
         let first = notebook::leader(stage, None, PATIENCE).await?;
 
-        // At once, so that it cannot hand the lease over: as when its machine fails.
+        // Without a grace period, so that it cannot release the lease: as when its machine fails.
         stage.api::<Pod>().delete(&first.name_any(), &DeleteParams::default().grace_period(0)).await?;
         notebook::write(stage, "meanwhile", &["monday", "tuesday"]).await?;
         notebook::ready(stage, "meanwhile").await?;
         ensure!(notebook::pages(stage, "meanwhile").await? == ["cover", "monday", "tuesday"]);
         let second = notebook::leader(stage, Some(&first), PATIENCE).await?;
 
-        // In good order: the lease is handed over, and nobody waits for it to run out.
+        // Gracefully: the lease is released, so no replica has to wait until it expires.
         stage.api::<Pod>().delete(&second.name_any(), &DeleteParams::default()).await?;
         notebook::written(stage, "after", &["monday"]).await?;
         gone(&stage.api::<Pod>(), &second.name_any(), second.uid().as_deref(), PATIENCE).await?;

@@ -1,4 +1,4 @@
-//! `helm uninstall`: what users wrote stays unless they say otherwise, and nothing is stuck.
+//! `helm uninstall`: the objects of users remain unless the values say otherwise, and nothing is stuck.
 
 use anyhow::{Context, ensure};
 use e2e::{PATIENCE, gone, notebook, scenario};

@@ -1,4 +1,4 @@
-//! The scenarios that take their time: `make e2e` plays them, together with the quick ones.
+//! The slow scenarios: `make e2e` runs them together with the quick ones.
 
 mod fleet;
 mod identity;

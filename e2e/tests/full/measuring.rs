@@ -1,4 +1,4 @@
-//! Metrics are answered on the port that the pod says.
+//! Metrics are served on the port in the pod spec.
 
 use anyhow::{Context, ensure};
 use e2e::{PATIENCE, notebook, scenario};
@@ -14,7 +14,7 @@ async fn metrics_are_answered_on_the_port_of_the_pod() -> anyhow::Result<()> {
         let mut ports = pod.spec.iter().flat_map(|spec| &spec.containers).flat_map(|c| c.ports.iter().flatten());
         let port = ports.find(|port| port.name.as_deref() == Some("metrics")).context("no port is called metrics")?;
 
-        // By way of the API server, as from anywhere.
+        // Through the API server, as from anywhere.
         let (namespace, name, port) = (&stage.namespace, pod.name_any(), port.container_port);
         let ask = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
         let answer = stage.client.request_text(http::Request::get(ask).body(Vec::new())?).await?;

@@ -1,14 +1,16 @@
-//! The image in which the terraform-runner-operator runs OpenTofu holds all that it needs, and no more is asked of a node.
+//! The image in which the terraform-runner-operator runs OpenTofu contains everything that it needs, without further
+//! requirements for a node.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use e2e::{PATIENCE, Stage, scenario, tell, until, yaml};
+use e2e::{PATIENCE, Stage, announce, scenario, until, yaml};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use serde_json::json;
 
-/// It names its providers by both registries: neither is reachable from the node, so both come from the image.
+/// The module refers to its providers in both registries: neither is reachable from the node, so both come from the
+/// image.
 const MODULE: &str = r#"
 terraform {
   required_providers {
@@ -41,10 +43,10 @@ async fn opentofu_applies_a_module_in_a_restricted_pod_without_a_network() -> an
         });
         stage.write(&yaml(&module)).await?;
         let reference = format!("{}:{}", image.repository, image.tag);
-        // The first one reads the programs from the disk.
+        // The first run reads the programs from the disk.
         for name in ["cold", "warm-1", "warm-2"] {
             let took = applied(stage, name, &reference).await?;
-            tell(&format!("pod {name}: created, init and apply done in {:.2} s", took.as_secs_f64()));
+            announce(&format!("pod {name}: created, init and apply done in {:.2} s", took.as_secs_f64()));
         }
         Ok(())
     })
@@ -81,7 +83,7 @@ async fn applied(stage: &Stage, name: &str, image: &str) -> anyhow::Result<Durat
             "restartPolicy": "Never",
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
-            // No user is named: the image's is not root.
+            // No user is set: that of the image is not root.
             "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
             "initContainers": [container("init", &["init", "-no-color", "-input=false"])],
             "containers": [container("apply", &["apply", "-no-color", "-input=false", "-auto-approve"])],

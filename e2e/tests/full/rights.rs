@@ -1,4 +1,4 @@
-//! An operator uses the rights that its chart grants, all of them, and asks for no other.
+//! An operator uses all rights that its chart grants, and requests no others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const NAME: &str = "the_rights_that_the_chart_grants_are_exactly_those_that_are_used";
 
-/// Verb, group and resource, e.g. `patch example.opcore.dev/notebooks/status`.
+/// Verb, group and resource, for example `patch example.opcore.dev/notebooks/status`.
 type Rights = BTreeSet<String>;
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn the_rights_that_the_chart_grants_are_exactly_those_that_are_used() -> a
             not_run(NAME, "requests are logged in a sandbox only, one that was started with --audit");
             return Ok(());
         };
-        // Contracts are listed in any case, and watched where there is such a kind.
+        // Contracts are listed in any case, and watched if the kind exists.
         opcore_testing::contract::install(&stage.client).await;
         let release = notebook::install(stage, json!({ "replicaCount": 2 })).await?;
         everything_it_can_do(stage).await?;
@@ -32,7 +32,7 @@ async fn the_rights_that_the_chart_grants_are_exactly_those_that_are_used() -> a
         let (used, refused) = requests(&fs::read_to_string(audit_log)?, stage)?;
         ensure!(refused.is_empty(), "the chart grants too little; refused: {}", list(&refused));
         let mut idle = granted(stage, &release).await?;
-        // An apply that brings something into being is a patch which the API server also asks the right to create for.
+        // An apply that creates an object is a patch for which the API server also requires the right to create.
         idle.retain(|right| !used.contains(right) && !used.contains(&right.replacen("create ", "patch ", 1)));
         ensure!(idle.is_empty(), "the chart grants what nobody used: {}; used: {}", list(&idle), list(&used));
         Ok(())
@@ -40,11 +40,11 @@ async fn the_rights_that_the_chart_grants_are_exactly_those_that_are_used() -> a
     .await
 }
 
-/// A life with all turns: pages come, change, are torn out and belong to somebody else, and all end.
+/// Uses every function: pages are created, changed, removed, and belong to someone else, and all are deleted.
 async fn everything_it_can_do(stage: &Stage) -> anyhow::Result<()> {
     let diary = notebook::written(stage, "diary", &["monday", "tuesday"]).await?;
     notebook::written(stage, "diary", &["monday", "wednesday"]).await?;
-    // Twice the same: the second time is counted in the event of the first.
+    // The same Event twice: the second one is counted in the first.
     for _ in 0..2 {
         let foreign: ConfigMap = serde_json::from_value(json!({
             "metadata": { "name": "diary-friday", "labels": { "app.kubernetes.io/managed-by": "Helm" } },
@@ -63,11 +63,11 @@ async fn everything_it_can_do(stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the operator asked for and was granted by its own roles, and what it was refused.
+/// The requests of the operator that its own roles allowed, and those that were refused.
 fn requests(audit_log: &str, stage: &Stage) -> anyhow::Result<(Rights, Rights)> {
     let account = format!("system:serviceaccount:{}:{}", stage.namespace, notebook::RELEASE);
     let (mut used, mut refused) = (Rights::new(), Rights::new());
-    // The last line may be half written.
+    // The last line may be incomplete.
     for request in audit_log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         if request["user"]["username"] != account.as_str() {
             continue;
@@ -85,7 +85,7 @@ fn requests(audit_log: &str, stage: &Stage) -> anyhow::Result<(Rights, Rights)> 
             {
                 used.insert(right);
             }
-            // What every account may do, such as asking for the version.
+            // Rights of every account, such as getting the version.
             Some("allow") => {}
             _ => {
                 refused.insert(format!("{right}: {request}"));
@@ -96,7 +96,7 @@ fn requests(audit_log: &str, stage: &Stage) -> anyhow::Result<(Rights, Rights)> 
     Ok((used, refused))
 }
 
-/// How the reason of a decision names a binding to this very account.
+/// How the reason of a decision names a binding to this account.
 fn words_of_binding(stage: &Stage) -> String {
     format!("to ServiceAccount \"{}/{}\"", notebook::RELEASE, stage.namespace)
 }
@@ -105,7 +105,7 @@ async fn granted(stage: &Stage, release: &Release) -> anyhow::Result<Rights> {
     let own = ListParams::default().labels(&release.selector());
     let in_namespace = stage.api::<Role>().list(&own).await?.items.into_iter().filter_map(|role| role.rules);
     let everywhere = Api::<ClusterRole>::all(stage.client.clone()).list(&own).await?.items.into_iter();
-    // Those that are added to the roles of people are none of the operator's.
+    // Roles that are aggregated to the roles of users are not the operator's.
     let everywhere = everywhere.filter(|role| role.labels().keys().all(|label| !label.contains("aggregate-to")));
     let rules: Vec<PolicyRule> = in_namespace.chain(everywhere.filter_map(|role| role.rules)).flatten().collect();
     let mut rights = Rights::new();

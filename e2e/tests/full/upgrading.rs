@@ -1,4 +1,4 @@
-//! `helm upgrade` with another value: the pods are replaced, and the work goes on.
+//! `helm upgrade` with another value: the pods are replaced, and the work continues.
 
 use anyhow::ensure;
 use e2e::{PATIENCE, gone, notebook, scenario};

@@ -1,4 +1,4 @@
-//! The scripts work wherever a clone and its target directory lie.
+//! The scripts work wherever a clone and its target directory are located.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use e2e::image::repository;
 
-/// By links with spaces in their names, so that nothing has to be compiled again.
+/// With links with spaces in their names, so that nothing has to be compiled again.
 #[test]
 fn images_are_built_in_a_directory_with_spaces_in_its_name_and_with_an_absolute_target_directory() -> anyhow::Result<()>
 {

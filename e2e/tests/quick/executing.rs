@@ -1,4 +1,4 @@
-//! A command that a decision has run in a container, on a real kubelet.
+//! A command of a decision runs in a container, with a real kubelet.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn pod(stage: &Stage) -> anyhow::Result<Pod> {
     ready(&stage.api::<Pod>(), "server", PATIENCE).await
 }
 
-/// A client as operators have it.
+/// A client like that of operators.
 async fn shielded(stage: &Stage) -> anyhow::Result<Client> {
     let metrics = Metrics::new(opcore::build_info!())?;
     let shield = Shield { leadership: Leadership::unquestioned(), metrics, deadline: Duration::from_secs(30) };

@@ -1,4 +1,4 @@
-//! What fails explains itself, in words that a person needs who was not there.
+//! A failure explains itself to someone who did not watch the test.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::json;
 
-/// Long enough to look once: what is awaited will never be.
-const A_LOOK: Duration = Duration::from_secs(3);
+/// Long enough for one attempt: the expected state is never reached.
+const ONE_ATTEMPT: Duration = Duration::from_secs(3);
 
 fn says(text: &str, words: &[&str]) -> anyhow::Result<()> {
     for word in words {
@@ -31,7 +31,7 @@ async fn an_image_that_does_not_exist_is_named_with_pod_event_and_deployment() -
         })
         .await?;
 
-        let failed = release.ready(stage, A_LOOK).await.err().context("it cannot become ready")?;
+        let failed = release.ready(stage, ONE_ATTEMPT).await.err().context("it cannot become ready")?;
         says(&format!("{failed:#}"), &["broken-notebook-operator was not ready within 3 s", "kind: Deployment"])?;
         let explained = stage.explain().await;
         says(

@@ -1,4 +1,4 @@
-//! A chart installs where the restricted Pod Security Standard is enforced, and its operator does its job.
+//! A chart installs where the restricted Pod Security Standard is enforced, and its operator works.
 
 use anyhow::ensure;
 use e2e::{PATIENCE, gone, notebook, scenario, terraform, until, waves};
@@ -54,12 +54,12 @@ async fn the_terraform_runner_operator_installs_alone_and_reports_a_run_that_can
         let workspace = terraform::write(stage, "network", spec).await?;
         let words = terraform::complains(stage, "network", "PodNotStarting").await?;
         ensure!(words.contains("ErrImageNeverPull"), "{words}");
-        // By default authors may use only modules that the operator brings along.
+        // By default authors may use only modules that are part of the operator.
         let own = json!({ "module": terraform::inline("") });
         let refused = terraform::write(stage, "own", own).await.err().map(|error| format!("{error:#}"));
         let refused = refused.unwrap_or_default();
         ensure!(refused.contains("spec.module: ") && refused.contains("authors.modules to Any"), "{refused}");
-        // What never began needs no destroy.
+        // A workspace without a run needs no destroy.
         let left = terraform::deleted(stage, &workspace).await?;
         ensure!(left.is_empty(), "it leaves {left:?}");
         Ok(())

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use opcore::conditions::{self, Condition, New, Summary};
+use opcore::conditions::{self, Condition, New, ObjectState, Summary};
 use opcore::ownership::Claimant;
 use opcore::readiness::{self, ReadinessState};
 use opcore::{Decision, Note, ObjectId, Write};
@@ -14,7 +14,7 @@ use crate::api::v1alpha1::{
 };
 use crate::config::{self, Conflict};
 use crate::observe::{Found, Observed};
-use crate::operand::{Operand, config_of};
+use crate::operand::{Operand, Peer, config_of};
 use crate::render::{self, Config, Objects};
 
 /// What an operand wants beside the objects that are rendered for it.
@@ -24,6 +24,8 @@ pub struct Wanted {
     pub objects: Objects,
     /// What is said instead of the state of the workload.
     pub summary: Option<Summary>,
+    /// What is said when the workload is ready, if that is not enough.
+    pub instead_of_ready: Option<Summary>,
     /// Whether the workload is stopped on purpose: then it is not applied, and what there is of it goes.
     pub stopped: bool,
     /// Objects that are over.
@@ -68,18 +70,16 @@ impl Wants for SpireServer {
             volume.claim = Some(render::volume::DATA_CLAIM.to_owned());
         }
         status.volume = Some(volume);
-        let summary = plan.summary.or_else(|| {
-            // Ready means that agents can start. A server that does not start says so itself.
-            let starts = pods::trouble_of(Self::KIND, observed).is_none();
-            (starts && !gate::has_bundle(observed)).then(|| {
-                let message =
-                    format!("The server has not yet put its trust bundle into ConfigMap {}.", config.bundle_config_map);
-                Summary::reconciling("WaitingForBundle", message)
-            })
+        // Ready means that agents can start.
+        let instead_of_ready = (!gate::has_bundle(observed)).then(|| {
+            let map = &config.bundle_config_map;
+            let message = format!("The server has not yet put its trust bundle into ConfigMap {map}.");
+            Summary::reconciling("WaitingForBundle", message)
         });
         let mut warnings = render::server::warnings(self);
         warnings.extend(render::server::prerequisites(self, &decider.settings, observed.platform));
-        Ok(Wanted { objects, summary, warnings, over: plan.over, notes: plan.notes, stopped: false })
+        let (summary, over, notes) = (plan.summary, plan.over, plan.notes);
+        Ok(Wanted { objects, summary, instead_of_ready, warnings, over, notes, stopped: false })
     }
 }
 
@@ -133,6 +133,15 @@ impl Wants for SpireOIDCDiscoveryProvider {
     ) -> Result<Wanted, render::Error> {
         let objects = render::oidc::objects(self, config, &decider.settings, &observed.platform)?;
         let driver = observed.peer(OperandKind::SpiffeCSIDriver);
+        if driver.is_some_and(Peer::is_deleting) {
+            // Its pods cannot end after the driver, and the driver does not go before them.
+            let message = format!(
+                "{} {SINGLETON} is being deleted: the pods of the provider, which need it to end, are stopped until it is back.",
+                OperandKind::SpiffeCSIDriver
+            );
+            let summary = Some(Summary::reconciling("WaitingForDriver", message));
+            return Ok(Wanted { objects, summary, stopped: true, ..Wanted::default() });
+        }
         let summary = driver.and_then(|driver| {
             let (one, other) = (driver.spec["pluginName"].as_str()?, self.spec.csi_driver_name.as_str());
             let names = ("SpiffeCSIDriver", "spec.pluginName", "SpireOIDCDiscoveryProvider", "spec.csiDriverName");
@@ -169,7 +178,7 @@ pub fn keep<K: Wants>(operand: &K, observed: &Observed, decider: &Decider, now: 
             decision.status.config = values;
             match operand.wants(&config, observed, decider, &mut decision.status, now) {
                 Ok(wanted) => apply(operand, wanted, observed, decider, &mut decision, now),
-                Err(error) => Summary::stalled("CannotRender", error),
+                Err(error) => Summary::stalled("InvalidSpec", error),
             }
         }
     };
@@ -187,7 +196,7 @@ fn apply<K: Wants>(
     now: Timestamp,
 ) -> Summary {
     let claimant = Claimant::acting_for(&decider.operator, operand);
-    let Wanted { objects, summary, stopped, over, warnings, notes } = wanted;
+    let Wanted { objects, summary, instead_of_ready, stopped, over, warnings, notes } = wanted;
     decision.notes.extend(notes);
     warn(&warnings, &mut decision.status.conditions, operand.meta().generation, now);
     let conflict = summary.as_ref().is_some_and(|summary| summary.reason == "ConfigConflict");
@@ -212,21 +221,24 @@ fn apply<K: Wants>(
         // Nothing that runs is changed by values that contradict each other.
         return summary.unwrap_or_else(|| Summary::stalled("ConfigConflict", ""));
     }
-    for writes in unapplied {
-        let (bindings, others): (Vec<_>, Vec<_>) = writes.into_iter().partition(is_binding);
-        decision.writes.together(others);
-        decision.writes.together(bindings);
+    let [support, workload, routes] = unapplied;
+    // Who does not have all rights may give only those of a role that is there.
+    let (bindings, support) = support.into_iter().partition(is_binding);
+    for writes in [support, bindings, workload, routes] {
+        decision.writes.together(writes);
     }
     decision.writes.together(unwanted.into_iter().chain(over));
     summary
         .or_else(|| wait.map(|wait| Summary::reconciling(wait.reason, wait.message)))
         .or_else(|| applying(&pending))
-        .unwrap_or_else(|| state(&objects, observed, decision, now))
+        .unwrap_or_else(|| match state(&objects, observed, decision, now) {
+            ready if ready.state == ObjectState::Ready => instead_of_ready.unwrap_or(ready),
+            unready => unready,
+        })
 }
 
-/// Whether this binds a role. Kubernetes wants to know what the role allows: it must be there before.
 fn is_binding(write: &Write) -> bool {
-    write.object().is_some_and(|id| matches!(id.kind.kind.as_str(), "RoleBinding" | "ClusterRoleBinding"))
+    write.object().is_some_and(|object| object.kind.kind.ends_with("RoleBinding"))
 }
 
 fn applying(pending: &[ObjectId]) -> Option<Summary> {
@@ -289,10 +301,10 @@ fn state<K: Wants>(objects: &Objects, observed: &Observed, decision: &mut Decisi
 
 /// What is said about a workload that is not ready, and why its pods do not run.
 fn and_why<K: Operand>(message: String, observed: &Observed) -> String {
-    match pods::trouble_of(K::KIND, observed) {
-        Some(trouble) => format!("{message} {trouble}"),
-        None => message,
-    }
+    let Some(of_pods) = pods::trouble_of(K::KIND, observed) else { return message };
+    // Only of a server: nobody else has claims.
+    let of_claims = observed.claims.iter().find_map(volume::unbound);
+    [Some(message), Some(of_pods), of_claims].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn warn(warnings: &[String], conditions: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {
@@ -308,23 +320,4 @@ fn warn(warnings: &[String], conditions: &mut Vec<Condition>, generation: Option
 pub fn conflicts(observed: &Observed) -> Vec<Conflict> {
     let Some(parent) = &observed.parent else { return Vec::new() };
     observed.peers.iter().flat_map(|peer| config::conflicts(parent, peer.kind, &peer.config)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::render::testing::{operand, settings};
-
-    #[test]
-    fn roles_are_there_before_they_are_bound() {
-        let agent = operand::<SpireAgent>(&serde_json::json!({ "trustDomain": "example.org" }));
-        let observed = Observed { namespace_exists: true, ..Observed::default() };
-        let decider = Decider { settings: settings(), operator: "lifecycle-operator".to_owned() };
-        let writes = keep(&agent, &observed, &decider, Timestamp::UNIX_EPOCH).writes;
-        let stage_of = |kind: &str| {
-            let is_of = |write: &Write| write.object().is_some_and(|id| id.kind.kind == kind);
-            writes.stages().iter().position(|stage| stage.iter().any(is_of)).unwrap()
-        };
-        assert!(stage_of("ClusterRole") < stage_of("ClusterRoleBinding"));
-    }
 }

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 
 use crate::api::v1alpha1::{Migration, MigrationPhase, OperandKind, ZeroTrustWorkloadIdentityManager};
 use crate::observe::Observed;
+use crate::operand::Peer;
 
 /// The migration that is under way, if there is one.
 pub fn of(parent: Option<&ZeroTrustWorkloadIdentityManager>) -> Option<&Migration> {
@@ -54,7 +55,7 @@ pub fn advance(migration: &Migration, observed: &Observed, now: Timestamp) -> Mi
         last.map(|backup| &backup.name) == migration.backup.as_ref()
     };
     let is_cleared = || volume.and_then(|volume| volume.cleared.as_ref()) == migration.backup.as_ref();
-    let in_effect = |peer: &&crate::operand::Peer| {
+    let in_effect = |peer: &&Peer| {
         let has = peer.status.config.iter().find(|value| value.name == "trustDomain");
         has.is_none_or(|value| value.value == migration.to)
     };
@@ -65,7 +66,7 @@ pub fn advance(migration: &Migration, observed: &Observed, now: Timestamp) -> Mi
         MigrationPhase::Switching if observed.peers.iter().all(|peer| in_effect(&peer)) => {
             next.phase = MigrationPhase::Restarting;
         }
-        MigrationPhase::Restarting if observed.peers.iter().all(|peer| peer.is_ready()) => {
+        MigrationPhase::Restarting if observed.peers.iter().all(Peer::is_ready) => {
             next.phase = MigrationPhase::Done;
             next.finished_at = Some(now);
         }

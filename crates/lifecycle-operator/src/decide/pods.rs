@@ -26,12 +26,16 @@ pub fn trouble_of(kind: OperandKind, observed: &Observed) -> Option<String> {
 /// Why a pod does not run.
 pub fn trouble(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
-    let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    let of_containers = containers.filter(|container| !container.ready).find_map(of_container);
+    let statuses = || status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    // In the order of the spec: what comes first is what others rely on, and fail without.
+    let spec = pod.spec.as_ref();
+    let named = spec.iter().flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    let in_order = named.filter_map(|container| statuses().find(|status| status.name == container.name));
+    let of_containers = in_order.filter(|container| !container.ready).find_map(of_container);
     let unscheduled = || {
         let conditions = status.conditions.iter().flatten();
-        let said = conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
-        said.filter_map(|condition| condition.message.clone()).next()
+        let mut said = conditions.filter(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+        said.find_map(|condition| condition.message.clone())
     };
     let message = of_containers.or_else(unscheduled)?;
     Some(format!("Pod {} does not run: {}", pod.name_any(), message.trim()))
@@ -51,21 +55,25 @@ fn of_container(container: &ContainerStatus) -> Option<String> {
     Some(format!("{reason} {}", waiting.message.as_deref().unwrap_or_default()))
 }
 
-/// The last line that a program wrote: what made it end.
+/// The last error that a program wrote, or else its last line: what made it end.
 fn last_words(ended: &ContainerStateTerminated) -> String {
-    let line = ended.message.iter().flat_map(|message| message.lines()).rfind(|line| !line.trim().is_empty());
-    let Some(line) = line else { return ".".to_owned() };
-    let cut: String = without_time(line.trim()).chars().take(WORDS).collect();
+    let lines =
+        || ended.message.iter().flat_map(|message| message.lines()).map(str::trim).filter(|line| !line.is_empty());
+    // After an error some print where in their code that was.
+    let error = lines().rfind(|line| line.to_ascii_lowercase().contains("error"));
+    let Some(line) = error.or_else(|| lines().next_back()) else { return ".".to_owned() };
+    let cut: String = without_time(line).chars().take(WORDS).collect();
     format!(": {cut}")
 }
 
-/// A line of a log, in either of SPIRE's formats, without the time: the same failure gives the same words.
+/// A line of a log, in any of the formats of SPIRE's programs, without the time: the same failure gives the same words.
 fn without_time(line: &str) -> String {
     if let Ok(line) = serde_json::from_str::<Value>(line) {
         let words = [&line["msg"], &line["error"]].into_iter().filter_map(Value::as_str);
         return words.collect::<Vec<_>>().join(": ");
     }
-    line.find("msg=").and_then(|start| line.get(start..)).unwrap_or(line).to_owned()
+    let start = ["msg=", "ERROR\t"].iter().find_map(|mark| line.find(mark));
+    start.and_then(|start| line.get(start..)).unwrap_or(line).replace('\t', " ")
 }
 
 #[cfg(test)]
@@ -75,18 +83,25 @@ mod tests {
     use super::*;
 
     fn said(status: &Value) -> Option<String> {
-        let pod = json!({ "metadata": { "name": "spire-server-0" }, "status": status });
+        let containers = [json!({ "name": "spire-server" }), json!({ "name": "manager" })];
+        let pod = json!({
+            "metadata": { "name": "spire-server-0" }, "spec": { "containers": containers }, "status": status,
+        });
         trouble(&serde_json::from_value(pod).unwrap())
     }
 
-    fn crashed(words: &str) -> Option<String> {
+    fn ended(container: &str, words: &str) -> Value {
         let ended = json!({ "terminated": { "exitCode": 1, "message": words } });
         let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 10s" } });
-        let container = json!({
-            "name": "spire-server", "ready": false, "image": "", "imageID": "", "restartCount": 3,
+        json!({
+            "name": container, "ready": false, "image": "", "imageID": "", "restartCount": 3,
             "state": waiting, "lastState": ended,
-        });
-        said(&json!({ "containerStatuses": [container] }))
+        })
+    }
+
+    fn crashed(words: &str) -> Option<String> {
+        // Its manager, which cannot do without it, has ended, too.
+        said(&json!({ "containerStatuses": [ended("manager", "it is away"), ended("spire-server", words)] }))
     }
 
     #[test]
@@ -95,10 +110,12 @@ mod tests {
                     time=\"2\" level=error msg=\"Server crashed\" error=\"no such host\"\n";
         let expected = "Pod spire-server-0 does not run: container spire-server ended with exit code 1: ";
         assert_eq!(crashed(text), Some(format!("{expected}msg=\"Server crashed\" error=\"no such host\"")));
-        assert_eq!(crashed(text), crashed(&text.replace("2", "3")));
+        assert_eq!(crashed(text), crashed(&text.replace('2', "3")));
         let json = r#"{"error":"no such host","level":"error","msg":"Server crashed","time":"2"}"#;
         assert_eq!(crashed(json), Some(format!("{expected}Server crashed: no such host")));
         assert_eq!(crashed("  \n"), Some(format!("{}.", expected.trim_end_matches(": "))));
+        let zap = "2026-11-19T20:23:28Z\tERROR\tsetup\tunable to dial\nmain.run\n\truntime/proc.go:290";
+        assert_eq!(crashed(zap), Some(format!("{expected}ERROR setup unable to dial")));
         assert!(crashed(&"x".repeat(5000)).is_some_and(|said| said.len() < 1000), "a status is no log");
     }
 
@@ -106,7 +123,7 @@ mod tests {
     fn who_could_not_start_it_says_why() {
         let container = |state: Value| {
             json!({ "containerStatuses": [{
-                "name": "a", "ready": false, "image": "", "imageID": "", "restartCount": 0, "state": state,
+                "name": "manager", "ready": false, "image": "", "imageID": "", "restartCount": 0, "state": state,
             }] })
         };
         let pulling = container(json!({ "waiting": { "reason": "ErrImagePull", "message": "not found" } }));

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta, TypeMeta};
 use opcore::act::Comparison;
 use opcore::conditions::{self, Condition, New, Summary};
-use opcore::finalizer::{self, StepStatus, Teardown, step};
+use opcore::finalizer::{self, OnExpiry, StepStatus, Teardown, step};
 use opcore::ownership::{Claimant, owner_reference};
 use opcore::writes::Target;
 use opcore::{Decision, Next, Write};
@@ -43,8 +44,8 @@ type Parent = ZeroTrustWorkloadIdentityManager;
 /// Decides for a parent that is not being deleted.
 pub fn keep(parent: &Parent, observed: &Observed, decider: &Decider, now: Timestamp) -> Decision<Parent> {
     let mut decision: Decision<Parent> = Decision::say(parent.status.clone().unwrap_or_default());
-    let operands: Vec<(OperandKind, &OperandConfig)> =
-        observed.peers.iter().map(|peer| (peer.kind, &peer.config)).collect();
+    let offered: Vec<_> = observed.peers.iter().map(|peer| (peer.kind, peer.offered())).collect();
+    let operands: Vec<(OperandKind, &OperandConfig)> = offered.iter().map(|(kind, config)| (*kind, config)).collect();
     decision.status.operands = observed.peers.iter().map(summarized).collect();
     // The parent as it was read last, with the fields that each manager manages.
     let read = observed.parent.as_ref().unwrap_or(parent);
@@ -171,7 +172,9 @@ fn inherited(parent: &Parent, kind: OperandKind, own: &BTreeSet<Field>) -> BTree
 
 /// What the parent manages of an operand: that it is its parent, and the fields that are inherited.
 fn managed(parent: &Parent, inherited: &BTreeMap<Field, String>) -> Value {
+    // As the garbage collector knows it: a deletion in the foreground waits for the operands.
     let reference = owner_reference(parent, None).ok();
+    let reference = reference.map(|reference| OwnerReference { block_owner_deletion: Some(true), ..reference });
     let names: Vec<_> = inherited.keys().map(|field| field.as_str()).collect();
     let spec: Map<String, Value> =
         inherited.iter().map(|(field, value)| (field.as_str().to_owned(), value.clone().into())).collect();
@@ -325,8 +328,13 @@ pub fn tear_down(parent: &Parent, observed: &Observed, now: Timestamp) -> Decisi
     // What --cascade=orphan released is no longer ours.
     let ours = |kind: OperandKind| observed.peer(kind).filter(|peer| peer.is_owned_by(&uid));
     let policy = &parent.spec.teardown;
-    let steps = Teardown::graph(STEPS.map(|(name, _, after)| step(name).after(after.iter().copied())));
-    let steps = steps.map(|steps| steps.within(policy.timeout.as_duration()).on_expiry(policy.on_expiry));
+    let steps = STEPS.map(|(name, kind, after)| {
+        let by_itself = ours(kind).is_some_and(gives_up_by_itself);
+        let on_expiry =
+            if by_itself && policy.on_expiry == OnExpiry::Force { OnExpiry::Wait } else { policy.on_expiry };
+        step(name).after(after.iter().copied()).on_expiry(on_expiry)
+    });
+    let steps = Teardown::graph(steps).map(|steps| steps.within(policy.timeout.as_duration()));
     let kind_of = |name: &str| STEPS.iter().find(|(step, ..)| *step == name).map(|(_, kind, _)| *kind);
     let observe = |name: &str| match kind_of(name).and_then(ours) {
         None => StepStatus::Done,
@@ -347,6 +355,12 @@ pub fn tear_down(parent: &Parent, observed: &Observed, now: Timestamp) -> Decisi
     decision
 }
 
+/// Whether an operand that takes too long gives up its own steps: its finalizer is still there. The parent then stays
+/// until it has done so. One that only somebody else's finalizer holds is given up by the parent.
+fn gives_up_by_itself(peer: &Peer) -> bool {
+    peer.is_deleting() && peer.meta.finalizers.iter().flatten().any(|finalizer| finalizer.starts_with("ztwim.io/"))
+}
+
 /// What a step of the stack waits for: what its operand says.
 fn waits_for(peer: &Peer) -> StepStatus {
     if !peer.is_deleting() {
@@ -358,7 +372,10 @@ fn waits_for(peer: &Peer) -> StepStatus {
             by: vec![format!("{} {SINGLETON}: {}", peer.kind, blocked.message.trim_end_matches('.'))],
             retry: None,
         },
-        None => StepStatus::Pending { reason: format!("{} {SINGLETON}: {}", peer.kind, peer.message()), retry: None },
+        None => StepStatus::Pending {
+            reason: format!("{} {SINGLETON}: {}", peer.kind, peer.message().trim_end_matches('.')),
+            retry: None,
+        },
     }
 }
 

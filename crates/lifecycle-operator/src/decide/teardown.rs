@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount}
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::ResourceExt;
 use opcore::conditions::{self, New, Summary};
-use opcore::finalizer::{self, GraphError, StepStatus, Teardown, TeardownState, step};
+use opcore::finalizer::{self, GraphError, OnExpiry, StepStatus, Teardown, TeardownState, step};
 use opcore::readiness;
 use opcore::{Decision, Write};
 
@@ -74,7 +74,7 @@ fn is_or_are(names: &[String]) -> String {
 pub struct Scene<'a> {
     observed: &'a Observed,
     decider: &'a Decider,
-    /// The objects that belong to the operand; none if `--cascade=orphan` released them.
+    /// The objects that belong to the operand.
     mine: Vec<&'a Found>,
     now: Timestamp,
 }
@@ -352,35 +352,44 @@ fn release_volume(server: &SpireServer, scene: &Scene<'_>, status: &OperandStatu
     }
     let last = status.volume.as_ref().and_then(|volume| volume.last_backup.as_ref());
     let is_backed_up = last.is_some_and(|last| last.name == backup_before_deletion(server));
-    let claims: Vec<_> = scene
-        .observed
-        .found
-        .iter()
-        .filter(|found| found.is::<PersistentVolumeClaim>() && found.object.name_any() == DATA_CLAIM)
-        .collect();
+    let is_data = |found: &&&Found| found.is::<PersistentVolumeClaim>() && found.object.name_any() == DATA_CLAIM;
+    let claims: Vec<_> = scene.observed.found.iter().by_ref().filter(|found| is_data(&found)).collect();
     if claims.is_empty() {
         return StepOf::done();
     }
     if !is_backed_up {
-        return StepOf::pending(
-            format!(
-                "PersistentVolumeClaim {DATA_CLAIM} is kept: there is no verified backup of it. Set spec.backup.onDelete, or spec.persistence.deletionPolicy: Retain"
-            ),
-            Vec::new(),
+        let words = format!(
+            "PersistentVolumeClaim {DATA_CLAIM} is kept: there is no verified backup of it. Set spec.backup.onDelete, or \
+             spec.persistence.deletionPolicy: Retain"
         );
+        return StepOf::pending(words, Vec::new());
     }
-    StepOf::gone(&claims)
+    // Kubernetes keeps a claim as long as there is a pod that names it, even one that has ended: the Job's goes with the Job,
+    // whose result is in the status by now.
+    StepOf::gone(&[scene.of_kind::<Job>(), claims].concat())
 }
 
-/// The teardown of a kind of operand, as a graph.
-fn graph<K: TakenDown>(policy: &TeardownPolicy) -> Result<Teardown, GraphError> {
-    let within: Duration = policy.operand_timeout.as_duration();
+/// The teardown of a kind of operand, as a graph. When the time of the whole stack is up and what takes too long is to be
+/// given up, each step that is left has no time but for one try.
+fn graph<K: TakenDown>(policy: &TeardownPolicy, is_time_up: bool) -> Result<Teardown, GraphError> {
+    let gives_up = is_time_up && policy.on_expiry == OnExpiry::Force;
+    let within: Duration = if gives_up { Duration::ZERO } else { policy.operand_timeout.as_duration() };
     let steps = K::STEPS.iter().map(|(name, after)| {
         let step = step(*name).after(after.iter().copied());
         // How long the others take is measured on them.
         if *name == OTHERS { step } else { step.within(within) }
     });
     Ok(Teardown::graph(steps)?.on_expiry(policy.on_expiry))
+}
+
+/// Whether the time of the teardown of the whole stack is up.
+fn is_time_up(observed: &Observed, now: Timestamp) -> bool {
+    let deadline = observed.parent.as_ref().and_then(|parent| {
+        let started = parent.status.as_ref()?.teardown.as_ref()?.started_at;
+        let within = SignedDuration::try_from(parent.spec.teardown.timeout.as_duration()).ok()?;
+        started.checked_add(within).ok()
+    });
+    deadline.is_some_and(|deadline| deadline <= now)
 }
 
 /// The operands that must be gone before this one.
@@ -419,19 +428,25 @@ pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decid
         Summary::reconciling("Orphaning", message).write(&mut decision.status, generation, now);
         return decision;
     }
-    let mine = if is_released(operand, observed) { Vec::new() } else { observed.found.iter().collect() };
-    let scene = Scene { observed, decider, mine, now };
+    let released = is_released(operand, observed);
+    let scene = Scene { observed, decider, mine: observed.found.iter().collect(), now };
     let policy = observed.parent.as_ref().map(|parent| parent.spec.teardown.clone()).unwrap_or_default();
 
     let mut writes = std::collections::BTreeMap::new();
     let observe = |name: &str| {
-        let step = if name == OTHERS { Ok(others::<K>(observed)) } else { operand.observe(name, &scene, &mut status) };
+        let step = match name {
+            // What was released stays as it is.
+            _ if released => Ok(StepOf::done()),
+            OTHERS => Ok(others::<K>(observed)),
+            _ => operand.observe(name, &scene, &mut status),
+        };
         let step = step.unwrap_or_else(|bug| StepOf::pending(format!("this cannot be rendered: {bug}"), Vec::new()));
         writes.insert(name.to_owned(), step.writes);
         step.status
     };
     let before = operand.status().cloned().unwrap_or_default();
-    let (mut decision, progress) = finalizer::pass(operand, before, graph::<K>(&policy), observe, now);
+    let steps = graph::<K>(&policy, is_time_up(observed, now));
+    let (mut decision, progress) = finalizer::pass(operand, before, steps, observe, now);
     // What only this kind has was updated while its steps were observed.
     decision.status.volume = status.volume;
     decision.status.attested_agents = status.attested_agents;

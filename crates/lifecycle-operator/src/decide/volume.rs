@@ -65,15 +65,15 @@ pub fn answer(name: &str, observed: &Observed) -> Answer {
     let Some(job) = observed.found.iter().find(|found| found.is::<Job>() && found.object.name_any() == name) else {
         return Answer::NotAsked;
     };
-    let pods = observed
+    let mut pods = observed
         .pods
         .iter()
         .filter(|pod| pod.labels().get("batch.kubernetes.io/job-name").is_some_and(|job| job == name));
-    let reports = pods.clone().filter_map(report_of).next();
+    let reports = pods.clone().find_map(report_of);
     match reports {
         Some(report) => Answer::Over(Box::new(report)),
         None if is_over(job) => Answer::Lost,
-        None => Answer::Running(pods.filter_map(super::pods::trouble).next()),
+        None => Answer::Running(pods.find_map(super::pods::trouble)),
     }
 }
 
@@ -98,6 +98,19 @@ fn report_of(pod: &Pod) -> Option<Report> {
             format!("The program ended without a report: {reason}, exit code {}.", ended.exit_code),
         )
     }))
+}
+
+/// What a claim waits for. The scheduler does not tell the storage class.
+pub(super) fn unbound(claim: &PersistentVolumeClaim) -> Option<String> {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class = class.map_or_else(|| "the default storage class".to_owned(), |class| format!("storage class {class}"));
+    (phase == Some("Pending")).then(|| {
+        format!(
+            "PersistentVolumeClaim {} is not bound to a volume: is there {class}, and does it make volumes?",
+            claim.name_any()
+        )
+    })
 }
 
 /// The backup that a report is about.

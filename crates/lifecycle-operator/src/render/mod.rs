@@ -7,7 +7,7 @@ pub mod csi;
 pub mod oidc;
 pub mod server;
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;
 pub mod volume;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

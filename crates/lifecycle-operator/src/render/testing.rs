@@ -17,7 +17,7 @@ pub(super) const WITH_GATEWAYS: Platform = Platform { http_routes: true, ..PLAIN
 /// OpenShift.
 pub(super) const OPENSHIFT: Platform = Platform { routes: true, security_context_constraints: true, ..PLAIN };
 
-pub(crate) fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     let image = |name: &str| format!("registry.example.com/{name}:v1");
     Settings {
         namespace: "spire".to_owned(),
@@ -46,7 +46,7 @@ pub(super) fn config() -> Config {
 }
 
 /// An operand as the API server returns it.
-pub(crate) fn operand<K: DeserializeOwned>(spec: &Value) -> K {
+pub(super) fn operand<K: DeserializeOwned>(spec: &Value) -> K {
     let metadata = json!({ "name": "cluster", "uid": "11111111-2222-3333-4444-555555555555" });
     serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
 }

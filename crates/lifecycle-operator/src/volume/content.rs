@@ -85,6 +85,5 @@ fn read(
         each(part)?;
         size += length as u64;
     }
-    let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Sum { size, sha256 })
+    Ok(Sum { size, sha256: opcore::digest::hex(&digest.finalize()) })
 }

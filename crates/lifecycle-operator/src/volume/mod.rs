@@ -171,7 +171,7 @@ pub fn main(cli: &Cli) -> ExitCode {
     let begun = "It was killed before it was done. Run the same command again: it goes on from there.";
     let written = write_report(&cli.report, &Report::new(Outcome::Failed, begun));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match written.and_then(|()| runtime).and_then(|runtime| runtime.block_on(run(cli))) {
+    match written.and(runtime).and_then(|runtime| runtime.block_on(run(cli))) {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(error) => {
             eprintln!("spire-volume: {}: {error}", cli.report.display());

@@ -6,8 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -21,6 +23,8 @@ use tokio::task::JoinHandle;
 
 /// The node that there is not.
 pub const NODE: &str = "hands";
+/// A storage class that there is not.
+pub const MISSING_CLASS: &str = "missing";
 /// The name of the CSI driver.
 const DRIVER: &str = "csi.spiffe.io";
 
@@ -37,6 +41,10 @@ pub struct World {
     pub fails: Option<String>,
     /// Whether pods of the server stay unready.
     pub unready: bool,
+    /// How long a pod takes to end.
+    pub slow: Duration,
+    /// How long all of them took so far, one after another.
+    pub slept: Duration,
     /// What happened, in order, in words.
     pub journal: Vec<String>,
 }
@@ -54,11 +62,11 @@ impl Drop for Hands {
 }
 
 impl Hands {
-    /// Brings a node into being, and does its work from now on.
-    pub async fn start(client: &Client) -> Self {
+    /// Brings a node into being, and does its work from now on, for operands in this namespace.
+    pub async fn start(client: &Client, namespace: &str) -> Self {
         node(client).await;
         let world = Arc::<Mutex<World>>::default();
-        let task = tokio::spawn(work(client.clone(), world.clone()));
+        let task = tokio::spawn(work(client.clone(), world.clone(), namespace.to_owned()));
         Self { world, task }
     }
 
@@ -101,12 +109,10 @@ async fn node(client: &Client) {
     let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
     nodes.patch(NODE, &PatchParams::apply("hands").force(), &Patch::Apply(&node)).await.unwrap();
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap();
-    // In the future: nobody renews it.
-    let beat = now + jiff::SignedDuration::from_hours(1);
     let status = json!({ "status": {
         "capacity": { "cpu": "64", "memory": "64Gi", "pods": "200" },
         "allocatable": { "cpu": "64", "memory": "64Gi", "pods": "200" },
-        "conditions": [{ "type": "Ready", "status": "True", "reason": "Hands", "message": "", "lastHeartbeatTime": beat, "lastTransitionTime": now }],
+        "conditions": [{ "type": "Ready", "status": "True", "reason": "Hands", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now }],
         "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
     }});
     nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
@@ -117,29 +123,63 @@ async fn node(client: &Client) {
     csi.patch(NODE, &PatchParams::apply("hands").force(), &Patch::Apply(&registered)).await.unwrap();
 }
 
-async fn work(client: Client, world: Arc<Mutex<World>>) {
+async fn work(client: Client, world: Arc<Mutex<World>>, namespace: String) {
     let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).touched_objects();
     let claims =
         watcher(Api::<PersistentVolumeClaim>::all(client.clone()), watcher::Config::default()).touched_objects();
     let (mut pods, mut claims) = (std::pin::pin!(pods), std::pin::pin!(claims));
+    let mut heart = tokio::time::interval(BEAT);
     loop {
         tokio::select! {
+            _ = heart.tick() => {
+                beat(&client).await;
+                continue;
+            }
             Some(Ok(_)) = pods.next() => {}
             Some(Ok(claim)) = claims.next() => bind(&client, &claim).await,
         }
         // What one pod does may let another go on: all are looked at.
-        let all = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await.unwrap();
-        register(&client, &all.items).await;
-        for pod in &all.items {
-            play(&client, &world, pod, &all.items).await;
+        let all = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await.unwrap().items;
+        let (left, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| is_left(pod, &namespace));
+        for pod in left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
+            end(&client, pod).await;
+        }
+        register(&client, &all).await;
+        for pod in &all {
+            play(&client, &world, pod, &all).await;
         }
     }
+}
+
+/// How often a node says that it lives.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// Without it the node counts as lost, and its pods as not ready.
+async fn beat(client: &Client) {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": NODE },
+        "spec": { "holderIdentity": NODE, "leaseDurationSeconds": 40, "renewTime": now },
+    });
+    let _ = leases.patch(NODE, &PatchParams::apply("hands").force(), &Patch::Apply(&lease)).await;
+}
+
+/// Whether a pod was left by an earlier test: an operand's, in another namespace.
+fn is_left(pod: &Pod, namespace: &str) -> bool {
+    !component(pod).is_empty() && pod.namespace().is_some_and(|its| its != namespace)
+}
+
+async fn end(client: &Client, pod: &Pod) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
+    let _ = pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
 }
 
 /// Storage: each claim gets a volume.
 async fn bind(client: &Client, claim: &PersistentVolumeClaim) {
     let spec = claim.spec.as_ref().unwrap();
-    if spec.volume_name.is_some() || claim.metadata.deletion_timestamp.is_some() {
+    let is_provisioned = spec.storage_class_name.as_deref() != Some(MISSING_CLASS);
+    if spec.volume_name.is_some() || claim.metadata.deletion_timestamp.is_some() || !is_provisioned {
         return;
     }
     let name = format!("pv-{}", claim.uid().unwrap());
@@ -193,9 +233,14 @@ async fn play(client: &Client, world: &Arc<Mutex<World>>, pod: &Pod, all: &[Pod]
         if uses_driver(pod) && !driver_is_there {
             return;
         }
+        let slow = world.lock().unwrap().slow;
+        if !slow.is_zero() {
+            tokio::time::sleep(slow).await;
+            world.lock().unwrap().slept += slow;
+        }
         // First the journal: whoever sees that it is gone must find it there.
         world.lock().unwrap().journal.push(format!("{} ended", called(pod)));
-        let _ = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
+        end(client, pod).await;
         return;
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -7,6 +7,14 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod admitting;
+mod agreeing;
+mod crashing;
 mod hands;
+mod keeping;
+mod leaving;
+mod migrating;
+mod operator;
+mod resting;
 mod running;
 mod stage;

@@ -1,7 +1,7 @@
 //! Real SPIRE reads every configuration that is rendered: `make e2e`, or `cargo test -p lifecycle-operator --test spire`.
 //!
 //! Not among the tests of `make test`: from nothing, building SPIRE's server takes minutes.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,9 +58,10 @@ fn config() -> Config {
     }
 }
 
-/// What a server's pod has: its configuration, arguments and variables.
+/// What a server's pod has: its configuration and that of the controller manager, arguments and variables.
 struct Pod {
     config: String,
+    manager: String,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
 }
@@ -68,10 +69,10 @@ struct Pod {
 impl Pod {
     fn of(server: &SpireServer) -> Self {
         let objects = server::objects(server, &config(), &settings(), &Platform::default(), true).unwrap();
-        let applied = |kind: &str| {
+        let applied = |kind: &str, name: &str| {
             let found = objects.iter().find_map(|write| match write {
                 Write::Apply(apply)
-                    if apply.resource.kind == kind && apply.object.metadata.name.as_deref() == Some(server::NAME) =>
+                    if apply.resource.kind == kind && apply.object.metadata.name.as_deref() == Some(name) =>
                 {
                     Some(apply.object.data.clone())
                 }
@@ -79,7 +80,8 @@ impl Pod {
             });
             found.unwrap()
         };
-        let container = applied("StatefulSet").pointer("/spec/template/spec/containers/0").unwrap().clone();
+        let container =
+            applied("StatefulSet", server::NAME).pointer("/spec/template/spec/containers/0").unwrap().clone();
         let words = |value: &Value| -> Vec<String> {
             value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
         };
@@ -94,8 +96,10 @@ impl Pod {
         let variable = |variable: &Value| {
             (variable["name"].as_str().unwrap().to_owned(), variable["value"].as_str().unwrap_or(secret).to_owned())
         };
+        let file = |map: &str, name: &str| applied("ConfigMap", map)["data"][name].as_str().unwrap().to_owned();
         Self {
-            config: applied("ConfigMap")["data"]["server.conf"].as_str().unwrap().to_owned(),
+            config: file(server::NAME, "server.conf"),
+            manager: file("spire-controller-manager", "controller-manager-config.yaml"),
             arguments: words(&container["args"]),
             variables: container["env"].as_array().into_iter().flatten().map(variable).collect(),
         }
@@ -120,6 +124,10 @@ const IN_A_SECRET: &str = r#"/run/spire/data/a \"$b\u0024{c$.sqlite3"#;
 
 async fn program() -> PathBuf {
     sandbox::program("spire-server").await.unwrap()
+}
+
+fn sample(name: &str) -> SpireServer {
+    samples().into_iter().find(|(known, _)| known == name).unwrap().1
 }
 
 fn words(output: Output) -> String {
@@ -155,8 +163,7 @@ async fn spire_accepts_every_configuration() {
 async fn spire_refuses_what_it_does_not_know() {
     let program = program().await;
     let directory = files();
-    let (_, server) = samples().into_iter().find(|(name, _)| name == "default").unwrap();
-    let mut pod = Pod::of(&server);
+    let mut pod = Pod::of(&sample("default"));
     let mut config: Value = serde_json::from_str(&pod.config).unwrap();
     config["server"]["ca_validity"] = json!("24h");
     pod.config = config.to_string();
@@ -185,5 +192,29 @@ async fn what_quoting_could_stumble_over_reaches_spire_as_it_was_written() {
         let output = Pod::of(&server).tell(&program, "run", directory.path());
         let is_there = directory.path().join("data").join(file).exists();
         assert!(is_there, "{file} was not made: {}", words(output));
+    }
+}
+
+#[tokio::test]
+async fn the_controller_manager_reads_its_configuration_as_it_is_meant() {
+    let program = sandbox::program("spire-controller-manager").await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("controller-manager-config.yaml");
+    fs::write(&file, Pod::of(&sample("default")).manager).unwrap();
+    // It says what it has read, and ends since it runs in no cluster.
+    let output = Command::new(program).arg("--config").arg(file).env_clear().output().unwrap();
+    let said = words(output);
+    let read = said.lines().find(|line| line.contains("Config loaded")).unwrap_or_else(|| panic!("{said}"));
+    for part in [
+        r#""cluster name": "a.cluster""#,
+        r#""trust domain": "example.org""#,
+        r#""class name": "tests""#,
+        r#""handle crs without class name": false"#,
+        r#""gc interval": "10s""#,
+        r#""spire server socket path": "/tmp/spire-server/private/api.sock""#,
+        r#""entryIDPrefix": "a.cluster.""#,
+        "^kube-system$",
+    ] {
+        assert!(read.contains(part), "{part} is not in {read}");
     }
 }

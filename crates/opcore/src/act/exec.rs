@@ -132,7 +132,7 @@ fn keep(kept: &mut Vec<u8>, data: &[u8], longest: usize, what: &str) -> Result<O
     Ok(None)
 }
 
-/// The exit code that a status tells.
+/// The exit code in a status.
 fn exit_code(status: &[u8]) -> Result<i32, String> {
     let status: Status = serde_json::from_slice(status)
         .map_err(|error| format!("ended with an unknown status: {}", error::values::of_serde(&error.to_string())))?;

@@ -384,7 +384,7 @@ impl Teardown {
             }
             _ => {
                 record.message =
-                    Some("this version of the operator does not know the step; give it up by annotation".to_owned())
+                    Some("this version of the operator does not know the step; give it up by annotation".to_owned());
             }
         }
         record

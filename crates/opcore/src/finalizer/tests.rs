@@ -151,14 +151,14 @@ fn a_step_that_stopped_is_still_observed_when_it_asks_for_it() {
 fn what_was_left_behind_is_reported_when_it_is_given_up_and_when_the_object_goes() {
     let teardown = Teardown::graph([step("a"), step("b").after(["a"])]).unwrap();
     let mut progress = teardown.advance(None, pending, &Force::None, at(0));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (second, force) in [(1, Force::Step("a".to_owned())), (2, Force::None), (3, Force::None)] {
         let see = |_: &str| if second == 1 { pending("a") } else { StepStatus::Done };
         progress = teardown.advance(Some(&progress.record), see, &force, at(second));
-        told.push(progress.notes().into_iter().map(|note| note.message).collect::<Vec<_>>());
+        reported.push(progress.notes().into_iter().map(|note| note.message).collect::<Vec<_>>());
     }
     let leaked = vec!["a: given up by annotation: still there".to_owned()];
-    assert_eq!((progress.state, told), (TeardownState::Released, vec![leaked.clone(), Vec::new(), leaked]));
+    assert_eq!((progress.state, reported), (TeardownState::Released, vec![leaked.clone(), Vec::new(), leaked]));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn force_all_gives_up_at_once_what_runs_and_what_has_not_begun() {
     let first = stack().advance(None, pending, &Force::None, at(0));
     let forced = stack().advance(Some(&first.record), pending, &Force::All, at(1));
     assert!(forced.record.steps.iter().all(|step| step.phase == StepPhase::Leaked), "{:?}", phases(&forced));
-    assert_eq!(forced.notes().len(), 4, "each is told");
+    assert_eq!(forced.notes().len(), 4, "each is reported");
 }
 
 #[test]

@@ -10,52 +10,53 @@ use jiff::SignedDuration;
 /// The flags that every operator has.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// How to log: for people or for machines.
+    /// The format of the log: text for people, or JSON for machines.
     #[arg(long, env = "OPCORE_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// What to log, such as `info` or `info,opcore=debug`.
+    /// The log level, such as `info` or `info,opcore=debug`.
     #[arg(long, env = "OPCORE_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
 
-    /// Where to serve /metrics, /healthz and /readyz.
+    /// The address on which /metrics, /healthz and /readyz are served.
     #[arg(long, env = "OPCORE_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
 
-    /// The cluster to work on. Without it: the pod's own, or the one of the usual kubeconfig.
+    /// The path of a kubeconfig. Defaults to the cluster of the pod, or the default kubeconfig.
     #[arg(long, env = "OPCORE_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Watch these namespaces only, separated by commas.
+    /// The namespaces to watch, separated by commas. Defaults to all namespaces.
     #[arg(long, env = "OPCORE_WATCH_NAMESPACES", value_delimiter = ',', value_parser = name)]
     pub watch_namespaces: Vec<String>,
 
-    /// Lead only while holding a lease. Needed as soon as there may be two processes, and a rolling update makes two.
+    /// Reconcile only while holding a lease. Required if there may be more than one process, as during a rolling
+    /// update.
     #[arg(long, env = "OPCORE_LEADER_ELECT", default_value_t = true, action = clap::ArgAction::Set)]
     pub leader_elect: bool,
 
-    /// The lease's name. Without it: the operator's.
+    /// The name of the lease. Defaults to the name of the operator.
     #[arg(long, env = "OPCORE_LEASE_NAME", value_parser = name)]
     pub lease_name: Option<String>,
 
-    /// The lease's namespace. Without it: the pod's own.
+    /// The namespace of the lease. Defaults to the namespace of the pod.
     #[arg(long, env = "OPCORE_LEASE_NAMESPACE", value_parser = name)]
     pub lease_namespace: Option<String>,
 
-    /// How long a lease that is not renewed keeps others away.
+    /// How long other processes wait for a leader that does not renew its lease.
     #[arg(long, env = "OPCORE_LEASE_DURATION", default_value = "15s", value_parser = lease_duration)]
     pub lease_duration: Duration,
 
-    /// Whether to follow the ownership contract: then nothing is written until it is known whether one is in force, which
-    /// takes the right to list and watch ownershipcontracts.opcore.dev.
+    /// Whether to watch the ownership contract. If true, nothing is written until it is known whether one is in force;
+    /// this requires the right to list and watch ownershipcontracts.opcore.dev.
     #[arg(long, env = "OPCORE_OWNERSHIP_CONTRACT", default_value_t = true, action = clap::ArgAction::Set)]
     pub ownership_contract: bool,
 
-    /// How many objects to work on at once.
+    /// The maximum number of concurrent reconciles.
     #[arg(long, env = "OPCORE_CONCURRENCY", default_value = "16", value_parser = at_least_one)]
     pub concurrency: usize,
 
-    /// How long the API server may take to answer a request.
+    /// How long the API server may take to respond to a request.
     #[arg(long, env = "OPCORE_REQUEST_TIMEOUT", default_value = "30s", value_parser = duration)]
     pub request_timeout: Duration,
 

@@ -123,7 +123,7 @@ impl Known {
 }
 
 impl Discovery {
-    /// Creates a discovery without any knowledge.
+    /// Creates a discovery with an empty cache.
     pub fn new(context: &Context) -> Arc<Self> {
         Arc::new(Self { context: context.clone(), known: Mutex::default(), notify: OnceLock::new() })
     }

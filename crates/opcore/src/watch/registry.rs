@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! subscribe ─▶ open with the first subscriber ─▶ list, watch ─▶ Listener ─▶ close with the last
-//!                                                   ▲ resync, a panic, a subscriber that must be told everything
+//!                                                   ▲ resync, a panic, a subscriber that needs everything again
 //! ```
 //!
 //! # Guarantees

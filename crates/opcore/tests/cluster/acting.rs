@@ -115,7 +115,7 @@ async fn an_unowned_object_is_left_alone_until_a_person_hands_it_over() {
     let done = act(&stage.client, [write.clone()]).await.unwrap();
     let (reason, message) = refusal(&done);
     assert_eq!(reason, RefusalReason::Unowned);
-    assert!(message.contains("opcore.dev/adopt=true"), "the cure is missing: {message}");
+    assert!(message.contains("opcore.dev/adopt=true"), "the remedy is missing: {message}");
     let adopt = json!({"metadata": {"annotations": {"opcore.dev/adopt": "true"}}});
     stage.maps().patch("front", &PatchParams::default(), &Patch::Merge(&adopt)).await.unwrap();
     let done = act(&stage.client, [write]).await.unwrap();

@@ -18,7 +18,7 @@ async fn emitted(stage: &Stage, about: &str) -> Vec<(String, i32)> {
 
 #[tokio::test]
 async fn the_same_message_is_counted_and_a_second_failure_gets_an_event_of_its_own() {
-    let stage = Stage::new("telling").await;
+    let stage = Stage::new("emitting").await;
     let about = stage.write("diary", &[]).await.object_ref(&());
     let publisher = Events::new(stage.client.clone(), "notebook-operator");
     let failed = |words: &str| Note::warning("Failed", words);
@@ -30,7 +30,7 @@ async fn the_same_message_is_counted_and_a_second_failure_gets_an_event_of_its_o
 
 #[tokio::test]
 async fn an_event_that_is_gone_is_emitted_again() {
-    let stage = Stage::new("telling").await;
+    let stage = Stage::new("emitting").await;
     let about = stage.write("diary", &[]).await.object_ref(&());
     let publisher = Events::new(stage.client.clone(), "notebook-operator");
     let note = Note::normal("Written", "all pages");

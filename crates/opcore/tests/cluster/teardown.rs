@@ -113,7 +113,7 @@ async fn manual_stops_at_the_deadline_and_goes_on_by_annotation() {
     let stopped = |notebook: &Notebook| reason(notebook).is_some_and(|(reason, _)| reason == "TeardownStopped");
     let observed = eventually(&stage.notebooks(), "diary", "stopped", stopped).await;
     let (_, message) = reason(&observed).unwrap();
-    assert!(message.contains(FORCE_ANNOTATION) && message.contains("pages"), "the cure is missing: {message}");
+    assert!(message.contains(FORCE_ANNOTATION) && message.contains("pages"), "the remedy is missing: {message}");
     assert!(stage.maps().get_opt("diary-cover").await.unwrap().is_some(), "it went on by itself");
     let force = json!({"metadata": {"annotations": {FORCE_ANNOTATION: "pages"}}});
     stage.notebooks().patch("diary", &PatchParams::default(), &Patch::Merge(&force)).await.unwrap();

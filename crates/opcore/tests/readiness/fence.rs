@@ -44,11 +44,11 @@ fn without_observed_generation_an_old_ready_does_not_count_until_the_settle_wind
 #[test]
 fn an_old_failure_does_not_count_either_as_the_write_may_have_fixed_it() {
     let broken = object("cluster").but("status: {phase: Cluster is unrecoverable and needs manual intervention}");
-    let cured = broken.clone().but("metadata: {resourceVersion: '1001', generation: 3}");
-    let fence = fence(Some(&broken.object), &cured.object).expect("a change");
-    let cured = fenced(cured, &fence);
-    cured.clone().now(SOON).is_in_progress("StatusNotRenewed");
-    cured.now(SETTLED).has_failed("Unrecoverable");
+    let corrected = broken.clone().but("metadata: {resourceVersion: '1001', generation: 3}");
+    let fence = fence(Some(&broken.object), &corrected.object).expect("a change");
+    let corrected = fenced(corrected, &fence);
+    corrected.clone().now(SOON).is_in_progress("StatusNotRenewed");
+    corrected.now(SETTLED).has_failed("Unrecoverable");
 }
 
 #[test]

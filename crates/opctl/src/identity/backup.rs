@@ -63,11 +63,11 @@ fn volume(server: &SpireServer) -> Option<&VolumeStatus> {
     server.status.as_ref()?.volume.as_ref()
 }
 
-/// Checks that a backup can be asked for.
+/// Checks that a backup can be requested.
 ///
 /// # Errors
 ///
-/// The operator would not make it; the words say why, and what helps.
+/// The operator would not make it; the error says why, and what to do.
 pub(super) fn possible(stack: &Stack, server: &SpireServer) -> anyhow::Result<()> {
     if server.metadata.deletion_timestamp.is_some() {
         bail!(
@@ -101,7 +101,7 @@ pub(super) fn possible(stack: &Stack, server: &SpireServer) -> anyhow::Result<()
     Ok(())
 }
 
-/// What was made.
+/// The backup that was made, for people.
 pub(super) fn words(backup: &Backup, view: &View) -> Vec<String> {
     if backup.files == 0 {
         return vec!["The volume is empty: there was nothing to back up.".to_owned()];
@@ -115,7 +115,7 @@ pub(super) fn words(backup: &Backup, view: &View) -> Vec<String> {
     lines
 }
 
-/// Why a backup was not made, as the operator's Event says.
+/// Why a backup was not made, from the Event of the operator.
 async fn failure(kinds: &Kinds, server: &SpireServer, asked_at: Timestamp) -> String {
     let unknown = || format!("kubectl describe spireserver {SINGLETON} shows the Event that says why.");
     // Events about objects without a namespace are in this one.

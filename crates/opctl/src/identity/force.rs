@@ -19,10 +19,10 @@ use crate::objects::{Answer, Objects, WaitFlags};
 use crate::output;
 use crate::phrases::printable;
 
-/// What can be given up on.
+/// An object with a teardown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Target {
-    /// The parent: what it waits for is then left to itself
+    /// The parent: it no longer waits for an operand, which ends its own teardown alone
     #[value(alias = "ztwim", alias = "zerotrustworkloadidentitymanager")]
     Stack,
     /// The SPIRE server
@@ -41,7 +41,7 @@ pub(crate) enum Target {
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// What is being deleted, and stuck
+    /// The object that is being deleted, and stuck
     #[arg(value_enum, ignore_case = true)]
     operand: Target,
     /// The step to give up, which must be running [default: all steps that are not over]
@@ -52,7 +52,7 @@ pub(crate) struct Flags {
     patience: WaitFlags,
 }
 
-/// Gives up every step that is not over, as the annotation says it.
+/// The value of the annotation that gives up every step that is not over.
 const ALL: &str = "all";
 
 pub(super) async fn force(kinds: &Kinds, flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -114,7 +114,7 @@ fn is_over(record: &TeardownRecord, name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// There is nothing to give up; the words say why.
+/// There is nothing to give up; the error says why.
 pub(super) fn chosen<K>(object: &K, kind: Option<OperandKind>, step: Option<&str>) -> anyhow::Result<Vec<StepRecord>>
 where
     K: Reconciled + HasStatus<Status: TakenDown>,
@@ -161,7 +161,7 @@ fn said(step: &StepRecord) -> String {
     step.message.as_deref().map(printable).unwrap_or_default()
 }
 
-/// What is given up, and what may be left behind.
+/// The steps that are given up, with what each may leave behind.
 pub(super) fn words(title: &str, kind: Option<OperandKind>, steps: &[StepRecord]) -> Vec<String> {
     let mut lines = vec![format!("{title}: giving up means that this may be left behind:")];
     let of_operand = |kind: OperandKind, step: &StepRecord| {
@@ -183,7 +183,7 @@ pub(super) fn words(title: &str, kind: Option<OperandKind>, steps: &[StepRecord]
     lines
 }
 
-/// What became of the steps.
+/// The result of each step.
 pub(super) fn outcome(title: &str, record: Option<&TeardownRecord>, names: &[String]) -> Vec<String> {
     let step = |name: &String| {
         let step = record?.step(name)?;

@@ -2,7 +2,7 @@
 //!
 //! | To learn about | read |
 //! |---|---|
-//! | the stack as it is in the cluster, and how it is followed | [`stack`] |
+//! | the stack in the cluster, and how it is watched | [`stack`] |
 //! | a teardown that is under way | [`progress`] |
 //! | the commands | [`status`], [`plan`], [`force`], [`backup`], [`restore`] |
 
@@ -27,14 +27,14 @@ use stack::Kinds;
 pub(crate) enum Command {
     /// Show the stack: operands, config, conflicts, migration, teardown and backup
     Status(status::Flags),
-    /// What a deletion does
+    /// The deletion of the stack
     #[command(subcommand)]
     Teardown(TeardownCommand),
     /// Give up a step of a teardown that is stuck, after saying what may be left behind
     Force(force::Flags),
     /// Back up the volume of the server; it stops for seconds
     Backup(backup::Flags),
-    /// Start a new server from a backup, or say what has to be done first; nothing is ever overwritten
+    /// Start a new server from a backup, or print what has to be done first; nothing is ever overwritten
     Restore(restore::Flags),
 }
 

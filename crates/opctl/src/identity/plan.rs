@@ -73,7 +73,7 @@ impl Found {
     }
 }
 
-/// The claims of the server, in whichever namespace the operands are.
+/// The claims of the server, in all namespaces.
 pub(super) async fn claims(cluster: &Cluster) -> anyhow::Result<Vec<PersistentVolumeClaim>> {
     let ours = ListParams::default().labels(&format!("app.kubernetes.io/part-of={PART_OF}"));
     all(cluster, &ours, |_| true).await
@@ -110,7 +110,7 @@ pub(super) struct Plan {
     blocked_by: Vec<String>,
     /// What would stay.
     stays: Vec<String>,
-    /// What else is worth knowing before.
+    /// Remarks.
     notes: Vec<String>,
     #[serde(flatten)]
     policy: TeardownPolicy,
@@ -203,14 +203,14 @@ impl Plan {
         }
     }
 
-    /// The pods that would keep the driver from going. Those of the provider go before it, if the provider goes.
+    /// The pods that would block the deletion of the driver. Those of the provider are deleted before it, if the provider is.
     fn add_users(&mut self, going: &[&Peer], found: &Found) {
         let provider_goes = going.iter().any(|peer| peer.kind == OperandKind::SpireOIDCDiscoveryProvider);
         let users = names(&found.users, |pod| !(provider_goes && is_of(pod, oidc::COMPONENT)));
         self.blocked_by.extend(users.into_iter().map(|pod| format!("{pod} uses the CSI driver")));
     }
 
-    /// What becomes of the volume of the server.
+    /// What would happen to the volume of the server.
     fn add_volume(&mut self, peer: &Peer, found: &Found) {
         // It has passed the checks of the API server.
         let Ok(spec) = serde_json::from_value::<SpireServerSpec>(peer.spec.clone()) else { return };

@@ -1,4 +1,4 @@
-//! A teardown that is under way: its steps, how long they have taken, and who is in the way.
+//! A teardown in progress: its steps, how long they have taken, and what blocks them.
 
 use jiff::Timestamp;
 use lifecycle_operator::api::v1alpha1::{OperandKind, TeardownPolicy};
@@ -10,7 +10,7 @@ use super::stack::{OperandName, Stack, View};
 use crate::output::{Paint, age, table};
 use crate::phrases::{printable, since};
 
-/// The steps of all teardowns under way, those of an operand below its step in the teardown of the stack; none if
+/// The steps of all teardowns in progress, those of an operand below its step in the teardown of the stack; none if
 /// nothing is being deleted.
 pub(super) fn lines(stack: &Stack, view: &View) -> Vec<String> {
     let policy = stack.policy();
@@ -41,7 +41,7 @@ pub(super) fn lines(stack: &Stack, view: &View) -> Vec<String> {
     lines
 }
 
-/// When a running step should be over.
+/// The deadline of a running step.
 fn deadline(kind: OperandKind, step: &StepRecord, policy: &TeardownPolicy) -> Option<Timestamp> {
     let outline = outline::of(kind);
     let is_timed = outline.steps.iter().any(|known| known.name == step.name && !known.waits_for_others);
@@ -75,7 +75,7 @@ fn in_colour(step: &StepRecord, paint: Paint) -> String {
     }
 }
 
-/// How long the whole has taken, and may take.
+/// How long the whole teardown has taken, and may take.
 fn whole(record: &TeardownRecord, policy: &TeardownPolicy, view: &View) -> String {
     let taken = Span::between(record.started_at, view.now);
     let (length, most) = (age(taken.as_duration()), age(policy.timeout.as_duration()));

@@ -66,7 +66,7 @@ pub(super) async fn restore(kinds: &Kinds, flags: &Flags) -> anyhow::Result<Exit
     if flags.wait { awaited(kinds, flags).await } else { Ok(ExitCode::SUCCESS) }
 }
 
-/// A backup that someone wants back.
+/// The backup to restore.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub name: &'a str,
@@ -78,7 +78,7 @@ impl Wanted<'_> {
         format!("backup {} in PersistentVolumeClaim {}", self.name, self.claim)
     }
 
-    /// How a manifest asks for it.
+    /// The field of a manifest that requests it.
     fn field(self) -> String {
         format!("restoreFrom: {{ claim: {}, name: {} }}", self.claim, self.name)
     }
@@ -89,13 +89,13 @@ impl Wanted<'_> {
 pub(super) enum VolumeState {
     /// The server has no data.
     Empty,
-    /// It has, or may have; these are the words for it.
+    /// It has data, or may have; this says where.
     Occupied(String),
     /// It started from this backup.
     Restored,
 }
 
-/// Whether a backup can be restored as things are. The operator and the program that restores check the same once more:
+/// Whether a backup can be restored now. The operator and the program that restores check the same again:
 /// nothing is overwritten, whatever happens in between.
 ///
 /// # Errors
@@ -140,8 +140,7 @@ fn volume(server: &SpireServer) -> Option<&VolumeStatus> {
     server.status.as_ref()?.volume.as_ref()
 }
 
-/// What has to be done, in order, to start from a backup where a server has data. Each step can be looked at before the
-/// next one.
+/// The commands, in order, that start a server from a backup where there is data.
 pub(super) fn steps(
     server: Option<&SpireServer>,
     parent: Option<&ZeroTrustWorkloadIdentityManager>,
@@ -190,7 +189,7 @@ pub(super) fn steps(
 /// The file that a manifest is kept in.
 const FILE: &str = "spireserver.json";
 
-/// The command that keeps the spec of a server: without what it has from its parent, which it gets again.
+/// The command that saves the spec of a server, without the fields that it inherits: it inherits them again.
 fn save(server: &SpireServer, wanted: Wanted<'_>) -> String {
     let inherited = server.annotations().get(INHERITED_ANNOTATION).map(String::as_str).unwrap_or_default();
     let fields: Vec<String> =
@@ -202,7 +201,7 @@ fn save(server: &SpireServer, wanted: Wanted<'_>) -> String {
     format!("kubectl get spireserver {SINGLETON} -o json | jq '{manifest}' > {FILE}")
 }
 
-/// Waits until the backup is restored, and says how that ended.
+/// Waits until the backup is restored, and prints the result.
 async fn awaited(kinds: &Kinds, flags: &Flags) -> anyhow::Result<ExitCode> {
     let restored = |server: &SpireServer| volume(server).is_some_and(|volume| volume.restored.is_some());
     let runs = |server: &SpireServer| volume(server).is_some_and(|volume| volume.claim.is_some());
@@ -229,7 +228,7 @@ async fn awaited(kinds: &Kinds, flags: &Flags) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Why a server needs someone's help, if it does, for the spec that it has now.
+/// Why a server is stalled, if it is, with its current spec.
 fn stalled(server: &SpireServer) -> Option<String> {
     let status = server.status.as_ref().filter(|status| status.observed_generation == server.metadata.generation)?;
     let is_stalled = is_true(&status.conditions, STALLED);

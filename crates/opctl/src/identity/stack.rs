@@ -1,4 +1,4 @@
-//! The stack: its parent and its operands, as they are in the cluster.
+//! The stack in a cluster: its parent and its operands.
 
 use std::future::ready;
 use std::io::stdout;
@@ -23,7 +23,7 @@ use crate::follow::Update;
 use crate::objects::{Change, Objects};
 use crate::output::Paint;
 
-/// What installs the kinds.
+/// The chart that installs the kinds.
 pub(super) const CHART: &str = "lifecycle-operator";
 
 /// An operand, as people name it on the command line.
@@ -53,7 +53,7 @@ impl OperandName {
         }
     }
 
-    /// What people write on the command line for a kind.
+    /// The name of a kind on the command line.
     pub(super) fn of(kind: OperandKind) -> &'static str {
         match kind {
             OperandKind::SpireServer => "server",
@@ -128,7 +128,7 @@ impl Kinds {
         Ok(stack)
     }
 
-    /// What happens to the stack, from now on, beginning with how it is.
+    /// Watches the stack, beginning with how it is now.
     pub(super) fn follow(&self) -> impl Stream<Item = anyhow::Result<Update<Stack>>> {
         let parent = self.parents.follow(SINGLETON).map(|change| {
             Ok(match change? {
@@ -156,7 +156,7 @@ impl Kinds {
 }
 
 impl Stack {
-    /// Whether nothing of it is left.
+    /// Whether no object of it is left.
     pub(super) fn is_gone(&self) -> bool {
         self.parent.is_none() && self.operands.is_empty()
     }
@@ -197,7 +197,7 @@ impl Stack {
         self.parent.as_ref().is_none_or(observed)
     }
 
-    /// Whether everything is as it should be.
+    /// Whether all of it is ready.
     pub(super) fn is_ready(&self) -> bool {
         let is_parent_ready = self.parent.is_none() || self.ready().is_some_and(|ready| ready.status == "True");
         !self.is_deleting() && self.is_current() && is_parent_ready && self.operands.iter().all(Peer::is_ready)
@@ -209,7 +209,7 @@ impl Stack {
             || self.operands.iter().any(Peer::is_deleting)
     }
 
-    /// Whether it does not go on without someone's help.
+    /// Whether someone must act.
     pub(super) fn needs_help(&self) -> bool {
         let conditions =
             self.parent.iter().filter_map(|parent| parent.status.as_ref()).map(|status| &status.conditions);
@@ -225,7 +225,7 @@ impl Stack {
         steps.into_iter().any(|step| step.phase == StepPhase::Running && step.overdue)
     }
 
-    /// The teardowns under way: none for that of the parent.
+    /// The teardowns in progress, with the kind of the operand; none for the parent.
     pub(super) fn teardowns(&self) -> impl Iterator<Item = (Option<OperandKind>, &TeardownRecord)> {
         let of_parent = self.parent.iter().filter_map(|parent| parent.status.as_ref()?.teardown.as_ref());
         let of_operands =
@@ -239,12 +239,12 @@ async fn operand<K: Operand + CustomResourceExt>(objects: &Objects<K>) -> anyhow
     found.as_ref().map(peer).transpose()
 }
 
-/// An operand, as it is for all kinds.
+/// An operand, independent of its kind.
 fn peer<K: Operand>(operand: &K) -> anyhow::Result<Peer> {
     Peer::of(operand).map_err(|error| anyhow!("{} {SINGLETON} cannot be read: {error}.", K::KIND))
 }
 
-/// What a watch tells of a part of the stack.
+/// A change of a part of the stack.
 enum Part {
     Parent(Option<Box<ZeroTrustWorkloadIdentityManager>>),
     Operand(OperandKind, Option<Box<Peer>>),
@@ -262,7 +262,7 @@ fn parts<K: Operand + CustomResourceExt>(objects: &Objects<K>) -> LocalBoxStream
     objects.follow(SINGLETON).map(part).boxed_local()
 }
 
-/// What the watches have told so far.
+/// The parts that the watches have reported so far.
 #[derive(Default)]
 struct Known {
     parent_reported: bool,

@@ -179,7 +179,7 @@ fn in_colour(reason: &str, ready: &str, stalled: bool, paint: Paint) -> String {
     }
 }
 
-/// A row for each operand, and for each that is not there.
+/// A row for each kind of operand, whether it exists or not.
 fn operands(stack: &Stack, view: &View) -> Vec<String> {
     let row = |kind: OperandKind| {
         let (name, none) = (kind.to_string(), || "-".to_owned());
@@ -209,7 +209,7 @@ fn operands(stack: &Stack, view: &View) -> Vec<String> {
     lines
 }
 
-/// What an operand says of itself, if that is more than that it is ready.
+/// The message of an operand, unless it is ready.
 fn said(peer: &Peer) -> String {
     let Some(ready) = peer.ready() else {
         return format!("the operator has not reconciled it yet: is {CHART} running?");
@@ -246,7 +246,7 @@ fn config(stack: &Stack, view: &View) -> Vec<String> {
     lines
 }
 
-/// What else is known: a title, and words.
+/// Further facts, each with a title.
 fn facts(stack: &Stack, view: &View) -> Vec<(&'static str, String)> {
     let paint = view.paint;
     let mut facts = Vec::new();
@@ -320,7 +320,7 @@ pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Objects that are being deleted, and that only finalizers of others hold: the operator is done with these.
+/// Objects that are being deleted, and that only finalizers of others hold: the operator has released them.
 fn held(stack: &Stack) -> Vec<String> {
     let held = |kind: &str, own: &str, meta: &ObjectMeta| {
         let finalizers = meta.finalizers.as_deref().unwrap_or_default();
@@ -345,7 +345,7 @@ fn finalizer(kind: OperandKind) -> &'static str {
     }
 }
 
-/// A line for each object whose state has changed, and one for each step that has.
+/// A line for each object whose state has changed.
 pub(super) fn news(stack: &Stack, before: Option<&Stack>, view: &View) -> Vec<String> {
     let time = view.paint.faint(format!("{:.0}", view.now));
     if stack.is_gone() {

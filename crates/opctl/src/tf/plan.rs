@@ -238,6 +238,7 @@ pub(super) fn coloured(text: &str, paint: Paint) -> Vec<String> {
 struct Shown<'a> {
     workspace: String,
     id: &'a str,
+    #[serde(rename = "standing")]
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,

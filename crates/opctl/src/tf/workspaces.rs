@@ -18,7 +18,7 @@ use crate::objects::Objects;
 use crate::output::Paint;
 use crate::phrases::{count, printable};
 
-/// What installs the kind.
+/// The chart that installs the kind.
 pub(super) const CHART: &str = "terraform-runner-operator";
 
 /// The workspaces of a namespace.

@@ -5,7 +5,7 @@ use wave_orchestrator::api::v1alpha1::{PlanPhase, WavePlan, WavePlanStatus};
 use crate::cluster::Cluster;
 use crate::objects::Objects;
 
-/// What installs the kind.
+/// The chart that installs the kind.
 const CHART: &str = "wave-orchestrator";
 
 /// The plans of a cluster.

@@ -243,7 +243,7 @@ async fn a_deletion_is_followed_until_the_stack_is_gone() {
     let mut read = Vec::new();
     while !read
         .last()
-        .is_some_and(|line: &String| line.contains("TeardownBlocked  Tearing down waits for SpiffeCSIDriver"))
+        .is_some_and(|line: &String| line.contains("TeardownBlocked  The teardown waits for SpiffeCSIDriver"))
     {
         read.push(timeout(PATIENCE, lines.next_line()).await.unwrap_or_else(|_| panic!("{read:#?}")).unwrap().unwrap());
     }

@@ -204,8 +204,8 @@ async fn where_there_is_no_log_it_is_said_why() {
     assert!(refused.starts_with("TerraformWorkspace network has had no run yet: "), "{refused}");
 
     infra.publish(AWAITING).await;
-    let gone = "The pod of Job tf-network-1a2b3c4d-3 is gone, and its log with it: opctl tf show network tells what came \
-                of it.";
+    let gone = "The pod of Job tf-network-1a2b3c4d-3 is gone, and its log with it: opctl tf show network shows how \
+                the run ended.";
     assert_eq!(infra.run("logs network").await.refusal(), gone);
     // Following what is over ends at once, and tells how it ended.
     let answer = infra.run("logs network -f").await;

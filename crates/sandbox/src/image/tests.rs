@@ -192,7 +192,7 @@ fn an_image_for_another_machine_is_refused() -> anyhow::Result<()> {
 fn what_is_no_image_is_called_that() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let refused = Layout::read(dir.path(), None).expect_err("it is empty").to_string();
-    assert!(refused.contains("is no OCI image layout"), "{refused}");
+    assert!(refused.contains("is not an OCI image layout"), "{refused}");
     for name in ["server", "Server:v1", "a//b:v1", "registry:5000/server", ":v1", "server:"] {
         assert!(Image::new(name, "server").is_err(), "{name}");
     }

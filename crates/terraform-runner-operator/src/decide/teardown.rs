@@ -65,7 +65,7 @@ pub fn tear_down(
                 None => begin(workspace, observed, &next_run, &mut status, &mut writes, now),
             },
             None if teardown_context.is_idle() || !teardown_context.retains() => {
-                writes = make_job(workspace, observed, &status, settings)
+                writes = make_job(workspace, observed, &status, settings);
             }
             None => {
                 writes.together(teardown_context.cancelled());
@@ -193,10 +193,12 @@ impl TeardownContext<'_> {
         destroyed && report.is_none_or(|report| report.empty)
     }
 
-    /// Whether there is a state although the status knows of no run, as when someone edited it: what was applied is not
-    /// known then, and that nothing was is a guess.
+    /// Whether there is a state although the status knows of nothing that was applied, as when someone edited it: that
+    /// nothing was is a guess then. Only of an empty state nothing can be left.
     fn is_unrecorded(&self) -> bool {
-        self.status.run.is_none() && self.observed.has_state(&render::names(self.workspace))
+        self.status.begun_inputs.is_none()
+            && self.status.state.as_ref().is_none_or(|state| state.resources != 0)
+            && self.observed.has_state(&render::names(self.workspace))
     }
 
     /// Whether what was created is left in place, because the spec says so.
@@ -248,7 +250,7 @@ impl TeardownContext<'_> {
         if self.is_unrecorded() {
             let state = names.state();
             return Some(format!(
-                "The status does not say any more what was applied, and Secret {state} has a state of it. {way_out}"
+                "The status does not contain what was applied, but Secret {state} contains a state. {way_out}"
             ));
         }
         let begun = self.status.begun_inputs.as_deref()?;

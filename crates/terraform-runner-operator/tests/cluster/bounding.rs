@@ -47,12 +47,12 @@ async fn what_was_reported_is_read_again_only_when_it_or_its_secret_changes() {
     };
     stage.until("net", "written", written).await;
     let reconciles = |text: &str| results::count(text, "opcore_reconciles_total", |line| line.contains("\"ok\""));
-    let reconciled = async |before: usize| running.until("a reconcile", |text| reconciles(text) > before).await;
+    let another = async |before: usize| running.until("a reconcile", |text| reconciles(text) > before).await;
     proxy.take();
     for value in ["one", "two", "three"] {
         let before = reconciles(&running.metrics.text());
         stage.annotate("net", "opcore.dev/requestedAt", value).await;
-        reconciled(before).await;
+        another(before).await;
     }
     let asked = || proxy.take().into_iter().filter(|passed| passed.path.ends_with(&report)).count();
     assert_eq!(asked(), 0, "nothing has changed");

@@ -150,7 +150,7 @@ async fn a_state_that_is_too_large_is_refused_by_its_size_and_at_once() {
     let mut large = state(1, "l", 1);
     large["outputs"] = json!({ "noise": { "type": "string", "value": noise(45_000_000) } });
     let (code, words) = workspace.save(&large, "one").await;
-    assert!(code == 413 && words.starts_with("The state takes"), "{code}: {words:.200}");
+    assert!(code == 413 && words.starts_with("The state has"), "{code}: {words:.200}");
 }
 
 #[tokio::test]

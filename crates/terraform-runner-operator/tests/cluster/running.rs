@@ -216,14 +216,14 @@ async fn a_state_is_adopted_the_moment_its_workspace_is_gone() {
     let adopt = json!({ "managed": { "adopt": { "secretRef": { "name": secret } } } });
     stage.write("heir", json!({ "backend": adopt })).await;
     let message = stage.says("heir", "InputNotFound").await;
-    assert!(message.contains("TerraformWorkspace old, which is there"), "{message}");
+    assert!(message.contains("TerraformWorkspace old, which still exists"), "{message}");
     stage.delete("old").await;
     let heir = stage.ready("heir").await;
     assert_eq!(heir.status.unwrap().run.unwrap().adopts.as_deref(), Some(secret.as_str()));
 
     stage.write("twin", json!({ "backend": adopt })).await;
     let message = stage.says("twin", "InputNotFound").await;
-    assert!(message.contains("TerraformWorkspace heir names"), "{message}");
+    assert!(message.contains("TerraformWorkspace heir also refers to"), "{message}");
     stage.write("heir", json!({ "backend": { "managed": {} } })).await;
     stage.ready("twin").await;
     running.stop().await;

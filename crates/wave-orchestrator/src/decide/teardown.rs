@@ -14,7 +14,7 @@ use super::writes::{kept_words, reverse};
 use crate::api::v1alpha1::{DeletionPolicy, InventoryKind, PlanPhase, WavePlan, WavePlanStatus};
 use crate::controller::WavePlans;
 use crate::index::{ObservedGate, OwnedObject};
-use crate::observe::Observed;
+use crate::observe::{Observed, is_unrecorded};
 use crate::render::Stage;
 use crate::subscription::GroupKind;
 
@@ -118,10 +118,14 @@ impl<'a> TeardownContext<'a> {
         let delete = self.plan.spec.deletion_policy == DeletionPolicy::Delete;
         let inventory = self.plan.status.iter().flat_map(|status| &status.inventory).filter(move |_| delete);
         let kinds = inventory.filter(move |kind| concerns(kind));
-        kinds.map(|kind| GroupKind::written(&kind.api_version, &kind.kind)).filter_map(|kind| {
+        let recorded = kinds.map(|kind| GroupKind::written(&kind.api_version, &kind.kind)).filter_map(|kind| {
             let why = self.observed.incomplete.get(&kind)?;
             Some((kind, why))
-        })
+        });
+        // If nothing is recorded, each wave may have objects of each kind.
+        let unrecorded = delete && is_unrecorded(self.plan);
+        let others = self.observed.incomplete.iter().filter(move |_| unrecorded).map(|(kind, why)| (kind.clone(), why));
+        recorded.chain(others)
     }
 
     /// The last stage of which a step may have objects that are not known.

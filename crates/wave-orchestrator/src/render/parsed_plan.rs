@@ -35,6 +35,15 @@ pub struct ParsedPlan {
     pub revision: String,
 }
 
+impl ParsedPlan {
+    /// The kinds of the objects that it applies, as written.
+    pub fn applied_kinds(&self) -> impl Iterator<Item = (String, String)> {
+        let items = self.waves.iter().flat_map(|wave| &wave.items);
+        let applied = items.filter(|item| matches!(item.task, ParsedTask::Apply(_)));
+        applied.map(|item| (item.api_version.clone(), item.kind.clone()))
+    }
+}
+
 /// A parsed wave.
 #[derive(Debug, Default)]
 pub struct ParsedWave {

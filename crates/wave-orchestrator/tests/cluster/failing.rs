@@ -88,7 +88,7 @@ async fn a_source_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_ot
     stage.until_wave("beside", WavePhase::Ready).await;
     for (wave, name) in [("odd", "ü ü"), ("sly", "../configmaps/a")] {
         let failed = stage.until_wave(wave, WavePhase::Failed).await;
-        let missing = format!("there is no ConfigMap {}/{name}", stage.namespace);
+        let missing = format!("ConfigMap {}/{name} does not exist", stage.namespace);
         assert!(failed.not_ready[0].message.contains(&missing), "{:?}", failed.not_ready);
     }
 }

@@ -189,3 +189,34 @@ async fn a_plan_from_before_there_was_a_minimum_of_resync_lists_no_more_than_ano
     assert!(lists <= 4, "{lists} lists");
     running.stop().await;
 }
+
+#[tokio::test]
+async fn what_a_plan_applied_goes_with_it_even_when_someone_wiped_its_status() {
+    let sandbox = Sandbox::start(Options::default()).await.unwrap();
+    let stage = Stage::on(&sandbox, "wiped").await;
+    let source = json!({
+        "metadata": { "name": "source" },
+        "data": { "b": "{apiVersion: v1, kind: ServiceAccount, metadata: {name: b}}" },
+    });
+    stage.create_map(source).await;
+    let running = start(stage.config.clone());
+    stage
+        .plan(&format!(
+            "waves: [{{name: one, members: [{}]}}, \
+             {{name: two, dependsOn: [{{wave: one}}], members: [{{manifests: {{namespace: NS, configMapRef: {{namespace: NS, name: source}}}}}}]}}]",
+            map("a")
+        ))
+        .await;
+    let plan = stage.ready().await;
+    running.stop().await;
+    let wiped = json!([{ "op": "replace", "path": "/status", "value": {} }]);
+    let wiped = Patch::<()>::Json(serde_json::from_value(wiped).unwrap());
+    stage.plans().patch_status(&stage.name(), &PatchParams::default(), &wiped).await.unwrap();
+    stage.plans().delete(&stage.name(), &DeleteParams::default()).await.unwrap();
+    let running = start(stage.config.clone());
+    gone(&stage.plans(), &stage.name(), &plan.uid().unwrap()).await;
+    assert_eq!(stage.applied().await, [""; 0]);
+    let accounts = stage.of::<k8s_openapi::api::core::v1::ServiceAccount>();
+    assert!(accounts.get_opt("b").await.unwrap().is_none(), "nor what was in a ConfigMap");
+    running.stop().await;
+}

@@ -20,10 +20,10 @@ async fn every_panel_and_every_alert_asks_for_something_that_there_is() {
     // Queries about failures that do not exist, and about waves that are already complete.
     let expected = [
         "control-plane: Failed reconciles by class",
+        "objects: Estimated remaining time",
         "objects: Not ready now",
         "objects: Other conditions that are not true",
         "objects: Stalled now",
-        "objects: Estimated remaining time",
     ];
     assert_eq!(panels, expected);
     assert!(!alerts.is_empty(), "nothing is so bad yet");

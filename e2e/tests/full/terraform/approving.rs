@@ -1,4 +1,4 @@
-//! Plans that wait for a person: readable, redacted, and approved for exactly what they were made from.
+//! Plans that wait for approval: readable, redacted, and approved only for the inputs they were made from.
 
 use anyhow::{Context, ensure};
 use e2e::terraform::{
@@ -15,7 +15,7 @@ use terraform_runner_operator::api::v1alpha1::{
 };
 use terraform_runner_operator::store::{self, Store};
 
-/// It would show the password in its plan: the variable is not declared as sensitive.
+/// Its plan would show the password: the variable is not declared as sensitive.
 const MODULE: &str = r#"
 variable "length" {
   type = number
@@ -68,7 +68,7 @@ async fn manual(stage: &Stage) -> anyhow::Result<()> {
     ensure!(words.contains(&plan.id) && words.contains("opctl tf approve manual"), "{words}");
     let text = text(stage, &workspace).await?;
     ensure!(text.contains("random_string.it will be created"), "it cannot be read:\n{text}");
-    ensure!(text.contains("(redacted)") && !text.contains(PASSWORD), "it tells the password:\n{text}");
+    ensure!(text.contains("(redacted)") && !text.contains(PASSWORD), "it contains the password:\n{text}");
     let secrets: Api<Secret> = stage.api();
     ensure!(secrets.get_opt(&names(&workspace).state()).await?.is_none(), "something was applied");
 
@@ -78,12 +78,12 @@ async fn manual(stage: &Stage) -> anyhow::Result<()> {
     ensure!(first["value"].len() == 10, "{first:?}");
     let history: Vec<_> = past(&ready_now).collect();
     ensure!(history == [(Action::Apply, Outcome::Applied), (Action::Plan, Outcome::Planned)], "{history:?}");
-    // It holds everything in the clear.
+    // The Secret contains everything in plain text.
     gone(&secrets, &names(&workspace).plan(), None, PATIENCE).await?;
 
     write(stage, "manual", spec(11)).await?;
     let second = waiting(stage, "manual", Some(&plan.id)).await?;
-    // Approved in the moment in which the inputs change.
+    // Approved at the moment in which the inputs change.
     let late = json!({
         "metadata": { "annotations": { APPROVE_ANNOTATION: second.id } },
         "spec": { "variables": { "length": 12 } },
@@ -101,7 +101,7 @@ async fn manual(stage: &Stage) -> anyhow::Result<()> {
     annotate(stage, "manual", APPROVE_ANNOTATION, &fourth.id).await?;
     let last = outputs(stage, &ready(stage, "manual").await?).await?;
     ensure!(last["value"].len() == 12, "{last:?}");
-    // Whoever deletes means it: nobody is asked again.
+    // A deletion does not require another approval.
     ensure!(deleted(stage, &workspace).await?.is_empty(), "something is left");
     Ok(())
 }
@@ -123,7 +123,7 @@ async fn unless_it_destroys(stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until a plan other than this one waits for a person.
+/// Waits until a plan other than this one waits for approval.
 async fn waiting(stage: &Stage, name: &str, but: Option<&str>) -> anyhow::Result<PlanStatus> {
     let plan = |workspace: &TerraformWorkspace| {
         let status = workspace.status.as_ref().filter(|status| status.phase == WorkspacePhase::AwaitingApproval)?;
@@ -135,7 +135,7 @@ async fn waiting(stage: &Stage, name: &str, but: Option<&str>) -> anyhow::Result
     plan(&found).context("it waits")
 }
 
-/// The plan as people read it.
+/// The plan as text for users.
 async fn text(stage: &Stage, workspace: &TerraformWorkspace) -> anyhow::Result<String> {
     let store = Store::new(stage.client.clone(), &stage.namespace, terraform::names(workspace));
     store::plan::text(&store).await?.context("there is a plan")

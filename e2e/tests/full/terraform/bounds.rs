@@ -1,4 +1,4 @@
-//! What a run may do, and where: in any namespace, with its own Secrets and its own Lease, and with nothing else.
+//! What a run may access, and where: in any namespace, its own Secrets and its own Lease, and nothing else.
 
 use anyhow::{Context, ensure};
 use e2e::terraform::{inline, install, names, ready_in, texts};
@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use terraform_runner_operator::api::v1alpha1::TerraformWorkspace;
 
-/// It looks for a token in the two places where there might be one.
+/// The module checks for a token in the two places where there could be one.
 const MODULE: &str = r#"
 output "token" {
   value = fileexists("/var/run/secrets/kubernetes.io/serviceaccount/token") || fileexists("/run/secrets/kubernetes.io/serviceaccount/token")
@@ -27,11 +27,11 @@ async fn a_run_in_any_namespace_may_touch_its_own_and_nothing_else() -> anyhow::
     scenario("a_run_in_any_namespace_may_touch_its_own_and_nothing_else", async |stage| {
         install(stage, json!({})).await?;
         let namespace = another_namespace(stage).await?;
-        let played = in_namespace(stage, &namespace).await;
-        if played.is_ok() {
+        let result = in_namespace(stage, &namespace).await;
+        if result.is_ok() {
             Api::<Namespace>::all(stage.client.clone()).delete(&namespace, &DeleteParams::background()).await?;
         }
-        played
+        result
     })
     .await
 }
@@ -122,7 +122,7 @@ async fn nothing_is_bound_cluster_wide(client: &Client, namespace: &str) -> anyh
     Ok(())
 }
 
-/// And the pod was taken in by a namespace that enforces the restricted standard.
+/// The pod was accepted by a namespace that enforces the restricted standard.
 async fn one_container_has_the_token(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let pods =
         Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default().labels("app=terraform")).await?;

@@ -1,4 +1,5 @@
-//! Whatever is killed, and whenever: what was recorded is kept, the lock is free again, and the workspace becomes ready.
+//! Whatever is killed, and whenever: what was recorded is kept, the lock is free again, and the workspace becomes
+//! ready.
 
 use anyhow::{Context, ensure};
 use e2e::terraform::{self, applied, event, inline, install, names, outputs, ready, running_pod, says, write};
@@ -13,7 +14,7 @@ use sandbox::{Component, Signal};
 use serde_json::{Value, json};
 use terraform_runner_operator::api::v1alpha1::{Outcome, TerraformWorkspace};
 
-/// One value is made at first, another one with a nap after it: time enough to kill something.
+/// One value is created first, and another one after a sleep: long enough to kill something.
 const MODULE: &str = r#"
 variable "nap" {
   type = string
@@ -76,7 +77,7 @@ async fn a_run_outlives_the_kubelet_of_its_node() -> anyhow::Result<()> {
         let nap = Nap::begin(stage, "kubelet-killed", "6s").await?;
         node.stop(Component::Kubelet, Signal::Kill).await?;
         let job = nap.job.clone();
-        // Its containers go on, and the store tells what came of it.
+        // Its containers continue, and the store reports the result.
         nap.ends_well(stage, &[&[Outcome::Applied]]).await?;
         node.restart(Component::Kubelet).await?;
         let done = |job: &Job| job.status.as_ref().is_some_and(|status| status.succeeded == Some(1));
@@ -94,7 +95,7 @@ async fn a_run_is_lost_with_its_node_and_the_next_one_goes_on() -> anyhow::Resul
         let nap = Nap::begin(stage, "node-lost", "6s").await?;
         node.stop(Component::Kubelet, Signal::Kill).await?;
         processes::kill_all(&nap.pod)?;
-        // Someone knows that it is gone for good, and says so; Kubernetes then gives up its pods.
+        // An administrator knows that it is gone for good, and taints it; Kubernetes then removes its pods.
         let nodes: Api<Node> = Api::all(stage.client.clone());
         let which = nap.pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).context("it has a node")?;
         nodes.delete(&which, &DeleteParams::default()).await?;
@@ -117,9 +118,9 @@ async fn terraform_is_killed(stage: &Stage) -> anyhow::Result<()> {
 
 async fn the_runner_is_killed(stage: &Stage) -> anyhow::Result<()> {
     let nap = Nap::begin(stage, "runner-killed", "6s").await?;
-    // With the first process of a container all others end.
+    // When the first process of a container is killed, all others end.
     processes::kill(&nap.pod, |words| words.ends_with(&["run"]))?;
-    // There is no runner left to tell; what it noted while it went on is.
+    // There is no runner left to report; its journal remains.
     let words = event(&stage.api(), nap.name, "ResourcesNotRecorded").await?;
     ensure!(words.contains("random_string.next[0]"), "what may be made twice is not named: {words}");
     nap.ends_well(stage, &[&[Outcome::Lost, Outcome::Applied]]).await
@@ -128,7 +129,7 @@ async fn the_runner_is_killed(stage: &Stage) -> anyhow::Result<()> {
 async fn the_store_is_killed(stage: &Stage) -> anyhow::Result<()> {
     let nap = Nap::begin(stage, "store-killed", "6s").await?;
     processes::kill(&nap.pod, |words| words.ends_with(&["serve"]))?;
-    // It starts anew, and the run goes on.
+    // It restarts, and the run continues.
     nap.ends_well(stage, &[&[Outcome::Applied]]).await
 }
 
@@ -136,7 +137,7 @@ async fn the_pod_is_deleted(stage: &Stage) -> anyhow::Result<()> {
     let nap = Nap::begin(stage, "pod-deleted", "6s").await?;
     let at_once = DeleteParams::default().grace_period(0);
     stage.api::<Pod>().delete(&nap.pod.name_any(), &at_once).await?;
-    // Whether the runner has the time for a last word is not said.
+    // It is not defined whether the runner has time for a report.
     nap.ends_well(stage, &[&[Outcome::Lost, Outcome::Applied], &[Outcome::Interrupted, Outcome::Applied]]).await
 }
 
@@ -192,7 +193,7 @@ impl Nap {
         Ok(Self { name, before, kept, pod, job })
     }
 
-    /// It becomes ready by runs that end in one of these ways, and what was recorded is still there.
+    /// It becomes ready after runs with one of these sequences of outcomes, and what was recorded still exists.
     async fn ends_well(self, stage: &Stage, expected: &[&[Outcome]]) -> anyhow::Result<()> {
         let after = ready(stage, self.name).await.with_context(|| self.name)?;
         let made = outputs(stage, &after).await?;

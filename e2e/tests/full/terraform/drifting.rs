@@ -1,4 +1,4 @@
-//! A file on a volume, changed behind the back of the workspace that made it.
+//! A file on a volume is changed outside of the workspace that created it.
 
 use anyhow::ensure;
 use e2e::terraform::{applied, event, inline, install, outputs, workspaces};
@@ -54,7 +54,7 @@ async fn a_file_changed_behind_its_back_is_reported_and_then_corrected() -> anyh
         let drifted = until(&workspaces(stage), "file", "drifted", PATIENCE, |file| holds(file, "Drifted")).await?;
         ensure!(holds(&drifted, "Ready"), "what is applied stays ready: {drifted:#?}");
         ensure!(summary(&drifted).as_deref() == Some("1 resource"), "{drifted:#?}");
-        ensure!(applies(&drifted) == applies(&made), "nothing is mended where it is only to be told: {drifted:#?}");
+        ensure!(applies(&drifted) == applies(&made), "nothing is corrected where it is only reported: {drifted:#?}");
         ensure!(content(stage, "reader").await? == "meddled with");
 
         let correct = json!({ "spec": { "drift": { "action": "Correct" } } });
@@ -68,12 +68,12 @@ async fn a_file_changed_behind_its_back_is_reported_and_then_corrected() -> anyh
     .await
 }
 
-/// Somebody else writes the same file.
+/// Someone else writes the same file.
 async fn meddle(stage: &Stage, content: &str) -> anyhow::Result<()> {
     applied(stage, "meddler", on_disk(FILE, content, "Off")).await.map(drop)
 }
 
-/// What is in the file.
+/// The content of the file.
 async fn content(stage: &Stage, reader: &str) -> anyhow::Result<String> {
     let mut spec = on_disk(READER, "", "Off");
     spec["variables"] = json!({});

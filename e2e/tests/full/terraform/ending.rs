@@ -1,4 +1,5 @@
-//! The end of a workspace: what it made is destroyed, also when little else is left; and what is left is said.
+//! The deletion of a workspace: its resources are destroyed, even when little else is left; and what is left is
+//! reported.
 
 use anyhow::ensure;
 use e2e::terraform::{applied, complains, deleted, event, inline, install, left_of, names, outputs, workspaces, write};
@@ -24,7 +25,7 @@ output "value" {
 }
 "#;
 
-/// It cannot be destroyed: there is no such time to sleep.
+/// It cannot be destroyed: the value of the sleep is invalid.
 const STUBBORN: &str = r#"
 resource "terraform_data" "it" {
   provisioner "local-exec" {
@@ -38,7 +39,7 @@ resource "terraform_data" "it" {
 #[tokio::test]
 async fn what_was_made_is_destroyed_or_it_is_said_what_is_left() -> anyhow::Result<()> {
     scenario("what_was_made_is_destroyed_or_it_is_said_what_is_left", async |stage| {
-        // One of them names an image that is not there.
+        // One of them refers to an image that does not exist.
         install(stage, json!({ "authors": { "images": ["localhost/nobody/nothing:v1"] } })).await?;
         futures::try_join!(
             its_inputs_are_gone(stage),
@@ -52,7 +53,8 @@ async fn what_was_made_is_destroyed_or_it_is_said_what_is_left() -> anyhow::Resu
     .await
 }
 
-/// An image that is not there is told; mended, the run begins anew; and who never began needs no destroy.
+/// An image that does not exist is reported; after a correction the run starts again; and a workspace without a run
+/// needs no destroy.
 async fn it_never_started(stage: &Stage) -> anyhow::Result<()> {
     let spec = json!({ "module": inline(MODULE), "engine": { "image": "localhost/nobody/nothing:v1" } });
     for name in ["hopeless", "mended"] {
@@ -99,10 +101,10 @@ async fn it_is_retained(stage: &Stage) -> anyhow::Result<()> {
     let kept = format!("Secret {}-in-", names(&workspace).stem());
     ensure!(left.iter().any(|name| name.starts_with(&kept)) && words.contains(&kept), "{left:?}: {words}");
 
-    // What was left is taken over as it is, and goes with whoever took it.
+    // The remaining state is adopted as it is, and destroyed with the workspace that adopted it.
     let adopt = json!({ "managed": { "adopt": { "secretRef": { "name": index } } } });
     let heir = applied(stage, "heir", json!({ "module": inline(MODULE), "backend": adopt })).await?;
-    ensure!(outputs(stage, &heir).await?["value"] == value, "it was made anew");
+    ensure!(outputs(stage, &heir).await?["value"] == value, "it was created again");
     let runs: Vec<_> = heir.status.iter().flat_map(|status| &status.history).map(|run| run.outcome).collect();
     ensure!(runs == [Outcome::Unchanged], "{runs:?}");
     let left = deleted(stage, &heir).await?;

@@ -1,4 +1,4 @@
-//! What the first version of this operator could not do, each by the name under which it was listed.
+//! What the first version of this operator could not do, by the names under which the limitations were listed.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -35,7 +35,7 @@ output "value" {
 }
 "#;
 
-/// It has a file where no pod has one for long.
+/// The file is in the pod, where it does not last.
 const FILE: &str = r#"
 resource "local_file" "it" {
   filename = "/tmp/it.txt"
@@ -49,14 +49,14 @@ async fn limitation_1_ephemeral_state_files() -> anyhow::Result<()> {
         install(stage, json!({})).await?;
         let first = applied(stage, "net", json!({ "module": inline(RANDOM) })).await?;
         let value = outputs(stage, &first).await?["value"].clone();
-        // Pod and emptyDir are gone, and it is planned anew: there is nothing to do.
+        // The pod and its emptyDir are gone, and a new plan is made: there is nothing to do.
         let job = status(&first)?.run.clone().context("it ran")?.job;
         let jobs = stage.api::<Job>();
         let uid = jobs.get(&job).await?.uid();
         jobs.delete(&job, &DeleteParams::background()).await?;
         gone(&jobs, &job, uid.as_deref(), PATIENCE).await?;
         annotate(stage, "net", REPLAN_ANNOTATION, "now").await?;
-        let again = until(&workspaces(stage), "net", "planned anew", PATIENCE, |net| last(net, 2).is_some()).await?;
+        let again = until(&workspaces(stage), "net", "planned again", PATIENCE, |net| last(net, 2).is_some()).await?;
         ensure!(last(&again, 2) == Some(Outcome::Unchanged), "{again:#?}");
         ensure!(outputs(stage, &again).await?["value"] == value);
         Ok(())
@@ -89,7 +89,7 @@ async fn limitation_3_job_cleanup() -> anyhow::Result<()> {
             until(&workspaces(stage), "net", "failed", PATIENCE, |net| last(net, number).is_some()).await?;
         }
         applied(stage, "net", spec(9.into())).await?;
-        // Of those that failed one is kept, and the last of all.
+        // Of the failed Jobs one is kept, and the last of all Jobs.
         let tidy = |jobs: &[Job]| jobs.len() == 2;
         let jobs = stage.api::<Job>();
         let settled = async {
@@ -129,15 +129,15 @@ async fn limitation_5_sequential_job_execution() -> anyhow::Result<()> {
         let changed = async {
             let spec = json!({ "module": inline(RANDOM), "variables": { "length": 7 } });
             applied(stage, "net", spec).await?;
-            // As fast as the API server takes them: no change starts a second run beside the first.
+            // As fast as the API server accepts them: no change starts a second concurrent run.
             for length in 8..16 {
                 write(stage, "net", json!({ "module": inline(RANDOM), "variables": { "length": length } })).await?;
             }
             let last = ready(stage, "net").await?;
             ensure!(outputs(stage, &last).await?["value"].len() == 15);
             let history = &status(&last)?.history;
-            ensure!(history.len() < 8, "what was never looked at needs no run: {history:#?}");
-            // A kubelet tells later than the run itself.
+            ensure!(history.len() < 8, "a change that was never observed needs no run: {history:#?}");
+            // The status of a kubelet is later than the run itself.
             let job = status(&last)?.run.as_ref().context("it ran")?.job.clone();
             let is_done = |job: &Job| job.status.as_ref().is_some_and(|status| status.succeeded == Some(1));
             until(&stage.api(), &job, "done", PATIENCE, is_done).await.map(drop)
@@ -146,7 +146,7 @@ async fn limitation_5_sequential_job_execution() -> anyhow::Result<()> {
             changed = changed => changed?,
             watched = note_times(stage, &mut times) => watched?,
         }
-        // As the kubelet noted them, in whole seconds.
+        // As recorded by the kubelet, in whole seconds.
         let mut times: Vec<_> = times.into_values().collect();
         times.sort();
         ensure!(times.len() > 1, "{times:?}");
@@ -193,7 +193,7 @@ resource "terraform_data" "slow" {
     .await
 }
 
-/// Notes when Terraform ran in which pod, as long as anybody wants to know.
+/// Records when Terraform ran in which pod, until it is aborted.
 async fn note_times(stage: &Stage, times: &mut BTreeMap<String, (Timestamp, Option<Timestamp>)>) -> anyhow::Result<()> {
     let which = watcher::Config::default().labels(&selector("net"));
     let mut pods = pin!(watcher::watcher(stage.api::<Pod>(), which).applied_objects());
@@ -214,7 +214,7 @@ fn status(workspace: &TerraformWorkspace) -> anyhow::Result<&TerraformWorkspaceS
     workspace.status.as_ref().context("it has a status")
 }
 
-/// How the run with this number ended, once nothing runs.
+/// The outcome of the run with this number, once no run is in progress.
 fn last(workspace: &TerraformWorkspace, number: i64) -> Option<Outcome> {
     let status = workspace.status.as_ref()?;
     let run = status.run.as_ref().filter(|run| run.number == number)?;

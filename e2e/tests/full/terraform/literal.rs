@@ -1,4 +1,4 @@
-//! What users write is data: it arrives as it was written, and nothing in it is evaluated.
+//! The input of users is data: it arrives as it was written, and expressions in it are not evaluated.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ fn texts_that_mean_something_elsewhere() -> BTreeMap<&'static str, &'static str>
         ("end of a block", "\"\n}\nresource \"terraform_data\" \"more\" {\n"),
         ("shell", "$(cat /etc/passwd) `id` ; rm -rf / # && || > x"),
         ("template", "{{ .Values.x }} {{ name }} {{"),
-        // Accents that stand alone are not among them: Terraform joins them with their letters.
+        // Combining accents are not among them: Terraform normalizes them.
         ("unicode", "ä ö ü ß é 漢字 🦀 \u{200b}\u{202e}\u{feff}"),
         ("white space", " \t leading, trailing \r\n \n "),
         ("markup", "<script>alert(1)</script> & &amp;"),
@@ -100,7 +100,7 @@ async fn workspace(stage: &Stage, name: &str, text: &str, anything: Value) -> an
         "module": inline(MODULE),
         "variables": { "text": text, "anything": anything },
         "variablesFrom": [{ "secretRef": { "name": name } }, { "configMapRef": { "name": name } }],
-        // Nobody reads it; it must do no harm either.
+        // It is not used, but must do no harm either.
         "env": [{ "name": "TEXT", "value": text.get(..100).unwrap_or(text) }],
     });
     let outputs = outputs(stage, &applied(stage, name, spec).await?).await?;

@@ -1,4 +1,5 @@
-//! Bad input: each mistake is told in words that name the file, the line or the field, and the remedy; nothing else suffers.
+//! Invalid input: each mistake is reported with the file, the line or the field, and with the remedy; nothing else is
+//! affected.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ async fn every_mistake_is_reported_with_its_place_and_its_remedy() -> anyhow::Re
     .await
 }
 
-/// What only Terraform can find.
+/// Mistakes that only Terraform can find.
 async fn in_the_module(stage: &Stage) -> anyhow::Result<()> {
     let cases = [
         ("syntax", "\noutput \"it\" {\n  value = \n}\n", json!({}), "RunFailed", "main.tf:3"),
@@ -61,16 +62,16 @@ async fn in_the_module(stage: &Stage) -> anyhow::Result<()> {
     for (name, module, more, ..) in &cases {
         write(stage, name, spec(&inline(module), more)).await?;
     }
-    // It is not ready within a second.
+    // It is not done within a second.
     let slow = json!({ "timeouts": { "plan": "1s" } });
     write(stage, "slow", spec(&inline(SLOW), &slow)).await?;
     for (name, _, _, reason, words) in &cases {
-        told(stage, name, reason, &[words]).await?;
+        reported(stage, name, reason, &[words]).await?;
     }
-    told(stage, "slow", "RunTimedOut", &["took longer than 1s", "spec.timeouts"]).await
+    reported(stage, "slow", "RunTimedOut", &["took longer than 1s", "spec.timeouts"]).await
 }
 
-/// Planning so many takes its time.
+/// Planning this many resources takes a while.
 const SLOW: &str = r#"
 resource "random_string" "it" {
   count  = 20000
@@ -78,7 +79,7 @@ resource "random_string" "it" {
 }
 "#;
 
-/// What the operator finds: no pod starts.
+/// Mistakes that the operator finds: no pod starts.
 async fn in_the_spec(stage: &Stage) -> anyhow::Result<()> {
     let file = |path: &str| json!({ "inline": { "files": { "main.tf": FINE, path: FINE } } });
     let cases = [
@@ -96,11 +97,11 @@ async fn in_the_spec(stage: &Stage) -> anyhow::Result<()> {
     ];
     for (name, module, more, field) in cases {
         write(stage, name, spec(&module, &more)).await?;
-        told(stage, name, "InvalidSpec", &[field]).await?;
+        reported(stage, name, "InvalidSpec", &[field]).await?;
         let runs = workspaces(stage).get(name).await?.status.and_then(|status| status.run);
         ensure!(runs.is_none(), "{name}: {runs:?}");
     }
-    // What the schema knows is refused before it is written.
+    // What the schema excludes is rejected before it is stored.
     let both =
         write(stage, "both", json!({ "module": { "builtin": "simple", "inline": { "files": { "main.tf": "" } } } }))
             .await;
@@ -114,14 +115,15 @@ async fn in_the_spec(stage: &Stage) -> anyhow::Result<()> {
 
 async fn a_map_comes_later(stage: &Stage) -> anyhow::Result<()> {
     write(stage, "early", spec(&json!({ "configMapRef": { "name": "late" } }), &json!({}))).await?;
-    told(stage, "early", "InputNotFound", &["spec.module.configMapRef", "ConfigMap late does not exist"]).await?;
+    reported(stage, "early", "InputNotFound", &["spec.module.configMapRef", "ConfigMap late does not exist"]).await?;
     map(stage, "late", &BTreeMap::from([("main.tf".to_owned(), FINE.to_owned())])).await?;
     let fine = outputs(stage, &ready(stage, "early").await?).await?;
     ensure!(fine["it"] == "fine", "{fine:?}");
     Ok(())
 }
 
-/// More than a megabyte in the files of one spec does not fit; a ConfigMap holds one, and what is compressed is smaller.
+/// More than a megabyte in the files of one spec is too large; a ConfigMap can contain one, and the inputs are
+/// compressed.
 async fn a_large_module_is_fine(stage: &Stage) -> anyhow::Result<()> {
     let comment = |file: usize| {
         (0..8_000).fold(String::new(), |text, line| text + &format!("# {file} {line} {:x}\n", line * 7919 + file))
@@ -133,7 +135,7 @@ async fn a_large_module_is_fine(stage: &Stage) -> anyhow::Result<()> {
     map(stage, "large", &files).await?;
     applied(stage, "large", spec(&json!({ "configMapRef": { "name": "large" } }), &json!({}))).await?;
 
-    // Two of them: beside the module, a value that makes more than a mebibyte together.
+    // Two ConfigMaps: in addition to the module, a value that makes more than a mebibyte in total.
     let values = BTreeMap::from([("text".to_owned(), "0123456789".repeat(90_000))]);
     map(stage, "values", &values).await?;
     files.insert(
@@ -159,7 +161,7 @@ async fn somebody_holds_the_lock(stage: &Stage) -> anyhow::Result<()> {
     let leases: Api<Lease> = stage.api();
     leases.patch(&names(&made).lease(), &PatchParams::apply("jane").force(), &Patch::Apply(&lock)).await?;
     write(stage, "locked", spec(&inline(module), &json!({ "variables": { "it": 2 } }))).await?;
-    told(stage, "locked", "StateLocked", &["jane@laptop holds the lock", "opctl tf unlock locked"]).await?;
+    reported(stage, "locked", "StateLocked", &["jane@laptop holds the lock", "opctl tf unlock locked"]).await?;
     let workspace = workspaces(stage).get("locked").await?;
     let holder = workspace.status.and_then(|status| status.lock).map(|lock| lock.holder);
     ensure!(holder.as_deref() == Some("jane@laptop"), "{holder:?}");
@@ -167,8 +169,8 @@ async fn somebody_holds_the_lock(stage: &Stage) -> anyhow::Result<()> {
     ready(stage, "locked").await.map(drop)
 }
 
-/// Waits until a workspace says this of itself, once as a condition and once as an Event.
-async fn told(stage: &Stage, name: &str, reason: &str, words: &[&str]) -> anyhow::Result<()> {
+/// Waits until a workspace reports this, once as a condition and once as an Event.
+async fn reported(stage: &Stage, name: &str, reason: &str, words: &[&str]) -> anyhow::Result<()> {
     let message = complains(stage, name, reason).await?;
     for words in words {
         ensure!(message.contains(words), "{name}: {words:?} is missing in: {message}");
@@ -180,8 +182,8 @@ async fn told(stage: &Stage, name: &str, reason: &str, words: &[&str]) -> anyhow
     let events = stage.api::<Event>().list(&ListParams::default()).await?;
     let about =
         |event: &&Event| event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason);
-    let told: Vec<_> = events.iter().filter(about).map(|event| event.message.clone()).collect();
-    ensure!(told.len() == 1, "{name}: told {} times: {told:?}", told.len());
+    let reported: Vec<_> = events.iter().filter(about).map(|event| event.message.clone()).collect();
+    ensure!(reported.len() == 1, "{name}: emitted {} times: {reported:?}", reported.len());
     Ok(())
 }
 

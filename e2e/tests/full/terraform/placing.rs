@@ -1,11 +1,11 @@
-//! Where and as whom Terraform runs: an image, an account and a token that the workspace names.
+//! Where Terraform runs and with which identity: an image, a ServiceAccount and a token that the workspace selects.
 
 use anyhow::ensure;
 use e2e::scenario;
 use e2e::terraform::{RUNNER, applied, deleted, inline, install, outputs};
 use serde_json::json;
 
-/// It says what it finds of what it was given.
+/// The module outputs what it finds.
 const MODULE: &str = r#"
 output "identity" {
   value = fileexists("/var/run/identity/token")
@@ -26,7 +26,7 @@ resource "terraform_data" "it" {}
 async fn terraform_runs_in_the_image_and_with_the_account_that_it_is_given() -> anyhow::Result<()> {
     scenario("terraform_runs_in_the_image_and_with_the_account_that_it_is_given", async |stage| {
         let image = stage.image(RUNNER).await?;
-        // By default authors may choose none of these.
+        // By default authors may use none of these.
         let authors = json!({
             "images": [format!("{}:*", image.repository)], "serviceAccounts": ["cloud"], "volumeTypes": ["projected"],
         });
@@ -37,7 +37,7 @@ async fn terraform_runs_in_the_image_and_with_the_account_that_it_is_given() -> 
         let spec = json!({
             "module": inline(MODULE),
             "drift": { "action": "Off" },
-            // An image of one's own has no runner, as far as anybody knows: it is put there.
+            // Another image does not contain the runner: it is copied there.
             "engine": { "image": format!("{}:{}", image.repository, image.tag) },
             "runner": { "podTemplate": {
                 "metadata": { "labels": { "team": "network" } },

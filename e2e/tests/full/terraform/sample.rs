@@ -20,7 +20,7 @@ const OUTPUTS: &str = "simpleresource-sample-simple-outputs";
 #[tokio::test]
 async fn the_sample_becomes_a_secret_stays_as_it_is_is_replaced_and_leaves_nothing() -> anyhow::Result<()> {
     scenario("the_sample_becomes_a_secret_stays_as_it_is_is_replaced_and_leaves_nothing", async |stage| {
-        // A typed kind needs no more than authors may by default.
+        // A typed kind needs no more than authors may use by default.
         install(stage, json!({ "authors": { "modules": "Builtin" } })).await?;
         let sample = Sample::new(stage)?;
         sample.apply().await?;
@@ -57,7 +57,7 @@ async fn the_sample_becomes_a_secret_stays_as_it_is_is_replaced_and_leaves_nothi
     .await
 }
 
-/// The sample names its namespace.
+/// The namespace of the sample.
 struct Sample {
     object: SimpleResource,
     all: Api<SimpleResource>,
@@ -86,13 +86,13 @@ impl Sample {
         Ok(self.all.patch(NAME, &PatchParams::apply("e2e"), &Patch::Apply(&self.object)).await?)
     }
 
-    /// The first Job of it.
+    /// Its first Job.
     async fn job(&self) -> anyhow::Result<Job> {
         let which = watcher::Config::default().labels(&format!("infra.opr8r/simpleresource={NAME}"));
         first(&self.jobs, which, "Job of the sample", PATIENCE, |_| true).await
     }
 
-    /// Waits until it is ready, with other inputs than those of this hash.
+    /// Waits until it is ready, with inputs that do not have this hash.
     async fn ready(&self, but: Option<&str>) -> anyhow::Result<SimpleResource> {
         let is_ready = |resource: &SimpleResource| {
             resource.status.as_ref().is_some_and(|status| {
@@ -111,10 +111,10 @@ impl Sample {
         Ok(outputs)
     }
 
-    /// `kubectl apply` once more, and a nudge that is no change of the spec: nothing is written, and no Job runs.
+    /// `kubectl apply` again, and a request that does not change the spec: nothing is written, and no Job runs.
     async fn the_same_again_changes_nothing(&self, ready: &SimpleResource) -> anyhow::Result<()> {
         let workspace = "simpleresource-sample-simple";
-        // What came of the last run is tidied up first.
+        // The last run is cleaned up first.
         let quiet = |workspace: &TerraformWorkspace| {
             workspace.status.as_ref().is_some_and(|status| status.run.as_ref().is_some_and(Run::is_over))
         };
@@ -125,16 +125,16 @@ impl Sample {
         let nudge = json!({ "metadata": { "annotations": { "example.com/seen": "yes" } } });
         let nudged = self.all.patch(NAME, &PatchParams::default(), &Patch::Merge(&nudge)).await?;
         let nudged_workspace = self.workspaces.patch(workspace, &PatchParams::default(), &Patch::Merge(&nudge)).await?;
-        // Whoever came after it has been looked at, and so have these.
+        // An object that was created after them has been reconciled, and so have these.
         let bystander = json!({
             "apiVersion": "infra.opr8r/v1alpha1", "kind": "TerraformWorkspace", "metadata": { "name": "bystander" },
             "spec": { "module": { "builtin": "simple" }, "suspend": true },
         });
         self.workspaces.patch("bystander", &PatchParams::apply("e2e"), &Patch::Apply(&bystander)).await?;
-        let looked = |workspace: &TerraformWorkspace| {
+        let reconciled = |workspace: &TerraformWorkspace| {
             workspace.status.as_ref().is_some_and(|status| status.phase == WorkspacePhase::Suspended)
         };
-        let bystander = until(&self.workspaces, "bystander", "Suspended", PATIENCE, looked).await?;
+        let bystander = until(&self.workspaces, "bystander", "Suspended", PATIENCE, reconciled).await?;
         self.workspaces.delete("bystander", &DeleteParams::default()).await?;
         gone(&self.workspaces, "bystander", bystander.uid().as_deref(), PATIENCE).await?;
 
@@ -146,13 +146,13 @@ impl Sample {
         Ok(())
     }
 
-    /// The versions of what there is of it beside itself.
+    /// The resource versions of its objects.
     async fn versions(&self) -> anyhow::Result<BTreeMap<String, Option<String>>> {
         let ours = ListParams::default().labels(&terraform::selector("simpleresource-sample-simple"));
         let secrets = self.secrets.list(&ours).await?;
         let jobs = self.jobs.list(&ours).await?;
         let secrets = secrets.iter().map(|secret| (format!("Secret {}", secret.name_any()), secret.resource_version()));
-        // Its Job belongs to Kubernetes, too.
+        // Its Job is also written by Kubernetes.
         let jobs = jobs.iter().map(|job| (format!("Job {}", job.name_any()), job.uid()));
         Ok(secrets.chain(jobs).collect())
     }

@@ -1,4 +1,4 @@
-//! A canary: what is in a Secret stays in Secrets.
+//! A canary: the values of a Secret appear only in Secrets.
 
 use anyhow::{Context, ensure};
 use e2e::terraform::{applied, complains, event, inline, install, names, outputs, workspaces, write};
@@ -15,7 +15,7 @@ use terraform_runner_operator::api::v1alpha1::{Action, TerraformWorkspace};
 
 const CANARY: &str = "canary-7Jq2x\"<&>$9wZ";
 
-/// It says the token wherever a module can say something; the variable is not declared as sensitive.
+/// The module prints the token wherever a module can print something; the variable is not declared as sensitive.
 const TALKATIVE: &str = r#"
 variable "token" {
   type = string
@@ -42,7 +42,7 @@ output "token" {
   sensitive = true
 }
 "#;
-/// The same, and an error that says it.
+/// The same, and an error that contains it.
 const FAILING: &str = r#"
 resource "random_string" "that" {
   length = 4
@@ -54,7 +54,7 @@ resource "random_string" "that" {
   }
 }
 "#;
-/// The same, and something that does not go without saying it.
+/// The same, and a resource whose destroy prints it.
 const CLINGING: &str = r#"
 resource "terraform_data" "clinging" {
   input = var.token
@@ -65,7 +65,7 @@ resource "terraform_data" "clinging" {
   }
 }
 "#;
-/// The same, and a program that says it: the runner complains of a time that is none.
+/// The same, and a program that prints it: its duration is invalid.
 const BABBLING: &str = r#"
 resource "terraform_data" "that" {
   provisioner "local-exec" {
@@ -93,11 +93,11 @@ async fn what_is_in_a_secret_appears_nowhere_else() -> anyhow::Result<()> {
         ensure!(outputs(stage, &kept).await?["token"] == CANARY, "what is sensitive is put out as well, into a Secret");
         is_compared(stage, "kept").await?;
         is_destroyed_in_vain(stage).await?;
-        let told = kept.status.context("it has a status")?.outputs;
-        ensure!(told.iter().all(|output| output.sensitive), "{told:?}");
+        let reported = kept.status.context("it has a status")?.outputs;
+        ensure!(reported.iter().all(|output| output.sensitive), "{reported:?}");
 
-        let seen = everything(stage, &release).await?;
-        for (place, text) in &seen {
+        let observed = everything(stage, &release).await?;
+        for (place, text) in &observed {
             for form in forms()? {
                 ensure!(!text.contains(&form), "the canary is in {place}:\n{text}");
             }
@@ -105,16 +105,16 @@ async fn what_is_in_a_secret_appears_nowhere_else() -> anyhow::Result<()> {
         let mut let_go = spec(&format!("{TALKATIVE}{CLINGING}"), "Auto");
         let_go["deletionPolicy"] = json!("Retain");
         write(stage, "clinging", let_go).await?;
-        // It was looked for in the right places.
+        // The right places were searched.
         for place in ["Event", "Job", "Pod", "TerraformWorkspace", "log of", "metrics"] {
-            ensure!(seen.iter().any(|(found, _)| found.starts_with(place)), "nothing was read of {place}");
+            ensure!(observed.iter().any(|(found, _)| found.starts_with(place)), "nothing was read of {place}");
         }
         Ok(())
     })
     .await
 }
 
-/// Reality is compared once, and nobody looks any more.
+/// The infrastructure is compared once, and then no more.
 async fn is_compared(stage: &Stage, name: &str) -> anyhow::Result<()> {
     let compared = |workspace: &TerraformWorkspace| {
         let run = workspace.status.as_ref().and_then(|status| status.run.as_ref());
@@ -127,20 +127,20 @@ async fn is_compared(stage: &Stage, name: &str) -> anyhow::Result<()> {
     write(stage, name, spec(TALKATIVE, "Auto")).await.map(drop)
 }
 
-/// A destroy says what it could not do.
+/// A failed destroy reports the error.
 async fn is_destroyed_in_vain(stage: &Stage) -> anyhow::Result<()> {
     let made = applied(stage, "clinging", spec(&format!("{TALKATIVE}{CLINGING}"), "Auto")).await?;
     workspaces(stage).delete("clinging", &DeleteParams::default()).await?;
     complains(stage, "clinging", "DestroyFailed").await?;
-    // That of the first run goes when its result is recorded.
+    // The Job of the first run is deleted when its result is recorded.
     gone(&stage.api::<Job>(), &names(&made).job(1), None, PATIENCE).await
 }
 
-/// A run fails, and says so without the token.
+/// A run fails, and the message does not contain the token.
 async fn fails(stage: &Stage, name: &str, more: &str, words: &str) -> anyhow::Result<()> {
     write(stage, name, spec(&format!("{TALKATIVE}{more}"), "Auto")).await?;
-    let told = complains(stage, name, "RunFailed").await?;
-    ensure!(told.contains(words) && told.contains("(redacted)"), "{told}");
+    let reported = complains(stage, name, "RunFailed").await?;
+    ensure!(reported.contains(words) && reported.contains("(redacted)"), "{reported}");
     event(&stage.api(), name, "RunFailed").await.map(drop)
 }
 
@@ -154,20 +154,20 @@ fn spec(module: &str, approval: &str) -> Value {
     })
 }
 
-/// The canary as it may be written.
+/// The forms in which the canary could be written.
 fn forms() -> anyhow::Result<Vec<String>> {
     let base64 = serde_json::to_value(ByteString(CANARY.as_bytes().to_vec()))?;
     let base64 = base64.as_str().context("it is text")?.trim_end_matches('=').to_owned();
     let json = serde_json::to_string(CANARY)?.trim_matches('"').to_owned();
-    // The part that no form changes.
+    // The part that is the same in every form.
     Ok(vec![CANARY.to_owned(), base64, json, "canary-7Jq2x".to_owned()])
 }
 
-/// Everything that can be read of the namespace without reading Secrets: place and text.
+/// Everything in the namespace that can be read without reading Secrets: place and text.
 async fn everything(stage: &Stage, release: &Release) -> anyhow::Result<Vec<(String, String)>> {
-    let mut seen = objects(stage).await?;
+    let mut observed = objects(stage).await?;
     let pods: Api<Pod> = stage.api();
-    // A report is there before a kubelet says that its pod has even started.
+    // A report may exist before the kubelet reports that its pod has started.
     for pod in pods.list(&ListParams::default().labels("infra.opr8r/part=run")).await? {
         let is_over = |pod: &Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -176,7 +176,7 @@ async fn everything(stage: &Stage, release: &Release) -> anyhow::Result<Vec<(Str
         let (name, uid) = (pod.name_any(), pod.uid());
         tokio::select! {
             over = until(&pods, &name, "over", PATIENCE, is_over) => drop(over?),
-            // Its Job is tidied away meanwhile.
+            // Its Job is deleted in the meantime.
             gone = gone(&pods, &name, uid.as_deref(), PATIENCE) => gone?,
         }
     }
@@ -185,7 +185,7 @@ async fn everything(stage: &Stage, release: &Release) -> anyhow::Result<Vec<(Str
         for container in status.init_container_statuses.iter().chain(&status.container_statuses).flatten() {
             let params = LogParams { container: Some(container.name.clone()), ..LogParams::default() };
             let log = pods.logs(&pod.name_any(), &params).await?;
-            seen.push((format!("log of {}, {}", pod.name_any(), container.name), log));
+            observed.push((format!("log of {}, {}", pod.name_any(), container.name), log));
         }
     }
     let which = watcher::Config::default().labels(&release.selector());
@@ -193,12 +193,12 @@ async fn everything(stage: &Stage, release: &Release) -> anyhow::Result<Vec<(Str
     let ask = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/metrics", stage.namespace, operator.name_any());
     let metrics = stage.client.request_text(http::Request::get(ask).body(Vec::new())?).await?;
     ensure!(metrics.contains("opcore_build_info"), "{metrics}");
-    seen.push(("metrics".to_owned(), metrics));
-    Ok(seen)
+    observed.push(("metrics".to_owned(), metrics));
+    Ok(observed)
 }
 
 async fn objects(stage: &Stage) -> anyhow::Result<Vec<(String, String)>> {
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     let kinds = Discovery::new(stage.client.clone()).run().await?;
     for (resource, capabilities) in kinds.groups().flat_map(ApiGroup::recommended_resources) {
         let is_read = capabilities.scope == Scope::Namespaced && capabilities.supports_operation(verbs::LIST);
@@ -208,8 +208,8 @@ async fn objects(stage: &Stage) -> anyhow::Result<Vec<(String, String)>> {
         let api: Api<DynamicObject> = Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
         for object in api.list(&ListParams::default()).await? {
             let place = format!("{} {}", resource.kind, object.name_any());
-            seen.push((place, serde_json::to_string(&object)?));
+            observed.push((place, serde_json::to_string(&object)?));
         }
     }
-    Ok(seen)
+    Ok(observed)
 }

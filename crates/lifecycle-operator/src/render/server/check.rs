@@ -6,7 +6,6 @@ use opcore::duration::Span;
 
 use super::{DATA_DIRECTORY, NAME, controller_manager, datastore, federation};
 use crate::api::v1alpha1::{DataStore, Federation, SpireServer, SpireServerSpec, UpstreamAuthority};
-use crate::policies::SUMMARY;
 use crate::render::{Config, Error, Platform, Settings, agent, oidc};
 
 /// Refuses what cannot be rendered.
@@ -15,7 +14,7 @@ use crate::render::{Config, Error, Platform, Settings, agent, oidc};
 ///
 /// They name the field and the remedy.
 pub(super) fn usable(server: &SpireServer, config: &Config, platform: Platform) -> Result<(), Error> {
-    let taken = [NAME, controller_manager::NAME, agent::NAME, oidc::NAME, SUMMARY, "kube-root-ca.crt"];
+    let taken = [NAME, controller_manager::NAME, agent::NAME, oidc::NAME, "kube-root-ca.crt"];
     if taken.contains(&config.bundle_config_map.as_str()) {
         return Err(format!(
             "spec.bundleConfigMap is {:?}, which is the name of another ConfigMap: choose another name.",

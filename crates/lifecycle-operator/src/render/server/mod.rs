@@ -2,12 +2,12 @@
 //!
 //! | Subject | File |
 //! |---|---|
-//! | SPIRE's configuration | [`config`] and, by section, [`datastore`], [`upstream`], [`federation`] |
-//! | the configuration of the controller manager, and the webhook that it serves | [`controller_manager`] |
-//! | what both may do in the cluster | [`rights`] |
-//! | the pod | [`workload`] |
-//! | how it is reached | [`service`], [`federation`] |
-//! | what is refused, and what is accepted with a warning | [`check`] |
+//! | SPIRE's configuration | `config` and, by section, `datastore`, `upstream`, `federation` |
+//! | the configuration of the controller manager, and the webhook that it serves | `controller_manager` |
+//! | what both may do in the cluster | `rights` |
+//! | the pod | `workload` |
+//! | how it is reached | `service`, `federation` |
+//! | what is refused, and what is accepted with a warning | `check` |
 
 mod check;
 mod config;

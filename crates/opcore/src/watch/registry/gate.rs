@@ -71,15 +71,15 @@ mod tests {
         let gate = Gate::default();
         gate.renew(|| ());
         let old = gate.generation().unwrap();
-        assert_eq!(gate.pass(old, || "told"), Some("told"));
+        assert_eq!(gate.pass(old, || "reported"), Some("reported"));
         gate.renew(|| ());
-        assert_eq!(gate.pass(old, || "told late"), None);
+        assert_eq!(gate.pass(old, || "reported late"), None);
         assert_eq!(gate.follow(old, || "opened"), None, "nor does it begin the next one");
         let new = gate.generation().unwrap();
-        assert_eq!(gate.pass(new, || "told"), Some("told"));
+        assert_eq!(gate.pass(new, || "reported"), Some("reported"));
         gate.close(|| ());
         assert_eq!(
-            (gate.pass(new, || "told late"), gate.follow(new, || "opened"), gate.generation()),
+            (gate.pass(new, || "reported late"), gate.follow(new, || "opened"), gate.generation()),
             (None, None, None)
         );
     }

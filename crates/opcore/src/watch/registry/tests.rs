@@ -13,38 +13,38 @@ use super::*;
 /// The reports that a listener received, as text.
 #[derive(Default)]
 struct Log {
-    told: Mutex<Vec<String>>,
-    heard: Notify,
+    reports: Mutex<Vec<String>>,
+    changed: Notify,
     /// An object on which the listener panics.
     poison: Mutex<Option<String>>,
 }
 
 impl Log {
     fn note(&self, scope: &ScopeId, what: &str) {
-        lock(&self.told).push(format!("{scope}: {what}"));
-        self.heard.notify_one();
+        lock(&self.reports).push(format!("{scope}: {what}"));
+        self.changed.notify_one();
     }
 
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *lock(&self.told))
+        std::mem::take(&mut *lock(&self.reports))
     }
 
     /// Waits for this report, and returns the reports up to it.
     async fn until(&self, last: &str) -> Vec<String> {
-        let told = async {
+        let report = async {
             loop {
-                let told = self.heard.notified();
+                let changed = self.changed.notified();
                 {
-                    let mut all = lock(&self.told);
-                    if let Some(place) = all.iter().position(|told| told == last) {
+                    let mut all = lock(&self.reports);
+                    if let Some(place) = all.iter().position(|report| report == last) {
                         return all.drain(..=place).collect();
                     }
                 }
-                told.await;
+                changed.await;
             }
         };
-        let waited = tokio::time::timeout(Duration::from_mins(15), told).await;
-        waited.unwrap_or_else(|_| panic!("{last:?} is not told: {:?}", self.take()))
+        let waited = tokio::time::timeout(Duration::from_mins(15), report).await;
+        waited.unwrap_or_else(|_| panic!("{last:?} is not reported: {:?}", self.take()))
     }
 }
 
@@ -181,13 +181,13 @@ async fn a_watch_that_was_replaced_or_closed_can_report_nothing_any_more() {
     watches.send(0, Event::InitDone);
     watches.there(&["b"]);
     registry.relist(&[maps()].into());
-    let told = log.until("configmaps: all").await;
-    assert_eq!(told, ["configmaps: Asked", "configmaps: b", "configmaps: a gone", "configmaps: all"]);
+    let reports = log.until("configmaps: all").await;
+    assert_eq!(reports, ["configmaps: Asked", "configmaps: b", "configmaps: a gone", "configmaps: all"]);
     watches.send(1, Event::InitDone);
     registry.unsubscribe(&key("one"));
     registry.subscribe(&key("two"), &wanted(&[maps()], None));
-    let told = log.until("configmaps: all").await;
-    assert_eq!(told, ["configmaps: closed", "configmaps: First", "configmaps: b", "configmaps: all"]);
+    let reports = log.until("configmaps: all").await;
+    assert_eq!(reports, ["configmaps: closed", "configmaps: First", "configmaps: b", "configmaps: all"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,8 +197,8 @@ async fn what_went_between_two_generations_is_reported_as_gone() {
     log.until("configmaps: all").await;
     watches.there(&["a"]);
     registry.relist(&[maps()].into());
-    let told = log.until("configmaps: all").await;
-    assert_eq!(told, ["configmaps: Asked", "configmaps: a", "configmaps: b gone", "configmaps: all"]);
+    let reports = log.until("configmaps: all").await;
+    assert_eq!(reports, ["configmaps: Asked", "configmaps: a", "configmaps: b gone", "configmaps: all"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,9 +206,9 @@ async fn a_listener_that_panics_gets_the_other_changes_and_soon_everything_again
     let (registry, log, watches) = simulated(&["a", "b", "c"]);
     *lock(&log.poison) = Some("b".to_owned());
     registry.subscribe(&key("one"), &wanted(&[maps()], None));
-    let told = log.until("configmaps: Recovery").await;
+    let reports = log.until("configmaps: Recovery").await;
     let without_all = ["First", "a", "missed", "c", "Recovery"].map(|what| format!("configmaps: {what}"));
-    assert_eq!(told, without_all, "what is missing may not be taken for gone");
+    assert_eq!(reports, without_all, "what is missing may not be taken for gone");
     *lock(&log.poison) = None;
     log.until("configmaps: all").await;
     // It receives what happens from now on; what it missed is reported again, including that something is gone.
@@ -217,8 +217,8 @@ async fn a_listener_that_panics_gets_the_other_changes_and_soon_everything_again
     watches.send(watches.lists() - 1, Event::Delete(object("b")));
     log.until("configmaps: Recovery").await;
     *lock(&log.poison) = None;
-    let told = log.until("configmaps: all").await;
-    assert!(told.contains(&"configmaps: b gone".to_owned()), "{told:?}");
+    let reports = log.until("configmaps: all").await;
+    assert!(reports.contains(&"configmaps: b gone".to_owned()), "{reports:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,8 +231,8 @@ async fn a_resync_costs_one_list_however_many_want_it_and_comes_in_time() {
     log.until("configmaps: all").await;
     let began = tokio::time::Instant::now();
     for resync in 1..=5 {
-        let told = log.until("configmaps: all").await;
-        assert_eq!(told, ["configmaps: Resync", "configmaps: a", "configmaps: all"]);
+        let reports = log.until("configmaps: all").await;
+        assert_eq!(reports, ["configmaps: Resync", "configmaps: a", "configmaps: all"]);
         assert_eq!(watches.lists(), 1 + resync);
     }
     let took = began.elapsed();
@@ -252,8 +252,8 @@ async fn a_missing_right_is_remembered_and_reported_until_it_is_there() {
     assert_eq!(log.until("configmaps: Forbidden").await, ["configmaps: First", "configmaps: Forbidden"]);
     let troubles = registry.troubles(&[maps()].into());
     assert_eq!((troubles.len(), troubles[0].1.kind), (1, TroubleKind::Forbidden));
-    let told = log.until("configmaps: all").await;
-    assert_eq!(told, ["configmaps: fine", "configmaps: a", "configmaps: all"]);
+    let reports = log.until("configmaps: all").await;
+    assert_eq!(reports, ["configmaps: fine", "configmaps: a", "configmaps: all"]);
     assert_eq!(registry.troubles(&[maps()].into()), []);
 }
 

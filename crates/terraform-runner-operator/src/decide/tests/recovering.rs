@@ -148,16 +148,23 @@ fn a_run_whose_container_cannot_be_started_has_applied_nothing_and_its_workspace
 
 #[test]
 fn a_state_that_the_status_knows_nothing_of_is_kept_when_the_workspace_is_deleted() {
-    for policy in ["Destroy", "Force", "Retain"] {
+    let cases = ["Destroy", "Force", "Retain"].into_iter().flat_map(|policy| [(policy, false), (policy, true)]);
+    for (policy, planned) in cases {
         let mut simulation = Simulation::simple().with("deletionPolicy", json!(policy)).applied();
-        // Someone edits it.
+        // Someone edits it, and what is wanted by then may not even be planned.
         simulation.workspace.status = None;
+        if planned {
+            simulation.lose_job().observed.report = None;
+            simulation.settle();
+            simulation.ends(Outcome::Failed, |_| {}).settle();
+            assert_eq!(simulation.workspace.status.as_ref().unwrap().begun_inputs, None);
+        }
         simulation.delete();
         assert_eq!(goes(&mut simulation), policy != "Destroy", "{policy}: {}", simulation.message());
         if policy == "Destroy" {
             assert_eq!(simulation.reason(), "DestroyBlocked");
             assert!(
-                simulation.message().contains("-state has a state of it. To delete the workspace"),
+                simulation.message().contains("-state contains a state. To delete the workspace"),
                 "{}",
                 simulation.message()
             );

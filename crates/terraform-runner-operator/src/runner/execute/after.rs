@@ -48,7 +48,7 @@ impl Execution {
                 Left::Nothing => self.report.empty = true,
                 Left::Something(what) => self.say_left(&what),
                 Left::Unknown(why) => {
-                    self.say(Severity::Error, "It could not be determined whether resources are left", Some(&why))
+                    self.say(Severity::Error, "It could not be determined whether resources are left", Some(&why));
                 }
             }
         }
