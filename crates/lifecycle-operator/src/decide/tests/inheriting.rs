@@ -218,3 +218,21 @@ fn deciding_again_on_what_was_published_publishes_the_same() {
     super::publish(&mut object, first.clone());
     assert_eq!(stack::keep(&object, &observed, &decider(), at(99)).status, first);
 }
+
+#[test]
+fn an_operand_that_inherits_nothing_is_left_alone_once_it_has_its_parent() {
+    let bare = inheriting("SpiffeCSIDriver", "x")
+        .replace("ztwim.io/inherited: trustDomain", "ztwim.io/inherited: ''")
+        .replace("spec: { trustDomain: x }", "spec: {}");
+    let metadata = "'f:metadata': { 'f:labels': { 'f:opcore.dev/operator': {}, 'f:opcore.dev/owner-uid': {} }, \
+                    'f:annotations': { 'f:ztwim.io/inherited': {}, 'f:opcore.dev/owner': {} }, \
+                    'f:ownerReferences': { 'k:{\"uid\":\"UID\"}': {} } }"
+        .replace("UID", UID);
+    // The API server fills in defaults, which nobody manages.
+    for spec in ["", ", 'f:spec': {}"] {
+        let managed = format!("fieldsV1: {{ {metadata}{spec} }}");
+        let settled = bare.replace("fieldsV1: { 'f:spec': { 'f:trustDomain': {} } }", &managed);
+        let decision = keep(&(PARENT.to_owned() + &settled), 0);
+        assert_eq!(writes(&decision), [""; 0], "{spec}");
+    }
+}
