@@ -59,7 +59,8 @@ async fn crashes_after_writes_of_a_migration_end_in_the_new_trust_domain_with_a_
     operator.stop().await;
     let change = json!({ "spec": { "trustDomain": "new.org", "allowTrustDomainMigration": true } });
     scene.patch::<Ztwim>(change).await.unwrap();
-    let crashes = scene.crashing(nth(3), Fate::LoseAnswer, async { drop(scene.until("migrated", is_migrated).await) }).await;
+    let crashes =
+        scene.crashing(nth(3), Fate::LoseAnswer, async { drop(scene.until("migrated", is_migrated).await) }).await;
     assert!(crashes > 20 / nth(3), "only {crashes} crashes");
     assert_migrated(&scene).await;
 }
