@@ -23,7 +23,8 @@ use crate::api::v1alpha1::{
     OperandKind, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
     ZeroTrustWorkloadIdentityManager,
 };
-use crate::operand::{Operand, Peer};
+use crate::config::is_owned_by;
+use crate::operand::{Operand, Peer, is_active};
 use crate::optional::Optional;
 use crate::render::{PART_OF, Platform, Settings};
 
@@ -295,6 +296,7 @@ impl Eyes {
                 }
             }
         }
+        not_being_released(operand, &observed, context).await?;
         Ok(observed)
     }
 
@@ -388,6 +390,21 @@ pub fn uses_driver(pod: &Pod, is_ours: impl Fn(&str) -> bool) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_over = matches!(phase, Some("Succeeded" | "Failed"));
     !is_over && volumes.filter_map(|volume| volume.csi.as_ref()).any(|csi| is_ours(&csi.driver))
+}
+
+/// Refuses to go on with an operand that was deleted meanwhile with `--cascade=orphan`: its objects have lost their owner
+/// references already, and whoever restored them would have the objects taken down.
+async fn not_being_released<K: Operand>(operand: &K, observed: &Observed, context: &Context) -> Result<(), Error> {
+    let uid = operand.uid().unwrap_or_default();
+    let is_released = |found: &Found| found.is::<ServiceAccount>() && !is_owned_by(&found.object.metadata, &uid);
+    if !is_active(operand) || !observed.found.iter().any(is_released) {
+        return Ok(());
+    }
+    let now = context.reader().all::<K>().get_opt(SINGLETON).await?;
+    if now.is_some_and(|now| now.uid().as_ref() == Some(&uid) && is_active(&now)) {
+        return Ok(());
+    }
+    Err(Error::Stale(format!("{} {SINGLETON} was deleted meanwhile", K::KIND)))
 }
 
 /// All operands that exist.
