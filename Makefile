@@ -27,7 +27,7 @@ test: setup ## Run all tests on one real Kubernetes control plane, and as root t
 e2e: setup ## Play all scenarios on a real node, which needs root, and those with Flux and OpenTofu
 	@$(SANDBOX) build
 	$(SANDBOX) run --node --audit -- $(CARGO) test --package e2e
-	$(CARGO) test --workspace --features sandbox/slow-parts --test opentofu --test showcase --test spire
+	$(CARGO) test --workspace --features sandbox/slow-parts --test opentofu --test showcase --test identity
 	$(CARGO) test --package wave-orchestrator --test flux
 	$(CARGO) test --package terraform-runner-operator --test tofu
 	$(CARGO) test --package lifecycle-operator --test spire

@@ -204,7 +204,7 @@ impl Known {
     }
 
     /// Drops the current list, if any, so that the next one starts empty.
-    fn begin_anew(&mut self) {
+    fn restart(&mut self) {
         self.listed = None;
     }
 

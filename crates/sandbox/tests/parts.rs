@@ -1,4 +1,4 @@
-//! Each part does what it is there for. Those that take minutes to build are in `opentofu.rs` and `showcase.rs`.
+//! Each part does what it is there for. Those that take minutes to build are in `identity.rs`, `opentofu.rs` and `showcase.rs`.
 
 mod support;
 

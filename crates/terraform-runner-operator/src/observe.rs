@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_failed_pod_it_is_told_whether_terraform_has_certainly_never_run_in_it() {
+    fn of_a_failed_pod_it_is_known_whether_terraform_has_certainly_never_run_in_it() {
         // What a kubelet reports of a container whose limit for memory no program fits in.
         let unstartable = json!({ "terminated": {
             "exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z",

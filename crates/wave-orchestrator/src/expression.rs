@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_looks_at_a_bounded_number_of_elements() {
+    fn an_expression_evaluates_a_bounded_number_of_elements() {
         let object = |count: usize| json!({ "status": { "list": vec![json!({ "name": "a" }); count] } });
         let quadratic = "status.list.all(a, status.list.exists(b, b.name != a.name || b.name == a.name))";
         assert_eq!(holds(quadratic, &object(300)), Ok(true));

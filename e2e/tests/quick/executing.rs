@@ -38,8 +38,8 @@ async fn a_command_runs_in_a_container_and_its_output_comes_back() -> anyhow::Re
             ("no-such-container", PROGRAM, "could not be run: "),
         ] {
             let error = run(container, &[program]).await.err().context("it cannot run")?;
-            let is_told = matches!(error, Error::Outside(_)) && error.to_string().contains(words);
-            ensure!(is_told, "{program} in {container}: {error}");
+            let is_reported = matches!(error, Error::Outside(_)) && error.to_string().contains(words);
+            ensure!(is_reported, "{program} in {container}: {error}");
         }
         Ok(())
     })

@@ -192,37 +192,20 @@ fn hand_down(parent: &Parent, peer: &Peer, decider: &Decider) -> Option<Write> {
     let ours = peer.managed_alone(&decider.operator);
     // A field that has a value which is not only ours is the operand's own.
     let own = peer.config.values.keys().copied().filter(|field| !ours.contains(field)).collect();
-    let inherited = inherited(parent, peer.kind, &own);
-    let fields = managed(parent, &inherited);
+    let fields = managed(parent, &inherited(parent, peer.kind, &own));
+    let claimant = Claimant::acting_for(&decider.operator, parent);
+    let apply = applied(peer.resource.clone(), peer.meta.name.as_deref().unwrap_or(SINGLETON), &fields);
     // What somebody else created is not ours until it says that we are its parent.
     if !peer.is_owned_by(&parent.uid().unwrap_or_default()) {
         return Some(Write::Claim { target: peer.target(), fields });
     }
-    let apply = applied(peer.resource.clone(), peer.meta.name.as_deref().unwrap_or(SINGLETON), &fields);
-    (!is_handed_down(&apply, inherited.is_empty(), parent, peer, decider)).then_some(apply)
-}
-
-/// Whether an operand has what it is handed down.
-fn is_handed_down(apply: &Write, nothing_inherited: bool, parent: &Parent, peer: &Peer, decider: &Decider) -> bool {
-    let Write::Apply(apply) = apply else { return false };
-    let mut wanted = apply.as_ref().clone();
-    let mut live = json!({
+    let Write::Apply(wanted) = &apply else { return None };
+    let live = json!({
         "apiVersion": peer.resource.api_version, "kind": peer.resource.kind,
         "metadata": peer.meta, "spec": peer.spec,
     });
-    if nothing_inherited {
-        // An empty spec says nothing: what is in it is the operand's own, or a default.
-        let fields = wanted.object.data.as_object_mut();
-        let managers = live.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
-        let ours = managers.into_iter().flatten().filter(|entry| entry["manager"] == decider.operator.as_str());
-        let owned = ours.filter_map(|entry| entry["fieldsV1"].as_object_mut());
-        for owned in owned.filter(|owned| owned.get("f:spec").is_some_and(|spec| *spec == json!({}))) {
-            owned.remove("f:spec");
-        }
-        fields.map(|fields| fields.remove("spec"));
-    }
-    let claimant = Claimant::acting_for(&decider.operator, parent);
-    Comparison::of(&claimant, &wanted).is_ok_and(|wanted| wanted.holds(&live))
+    let holds = Comparison::of(&claimant, wanted).is_ok_and(|wanted| wanted.holds(&live));
+    (!holds).then_some(apply)
 }
 
 /// Whether an operand may be created now, or else when. One that was there before is created again at once.

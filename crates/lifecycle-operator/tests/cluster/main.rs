@@ -15,6 +15,7 @@ mod keeping;
 mod leaving;
 mod migrating;
 mod operator;
+mod permitting;
 mod resting;
 mod running;
 mod stage;

@@ -324,18 +324,18 @@ async fn follow(discovery: Weak<Discovery>, changes: impl Stream<Item = Change<D
             // A kind that is no longer served may have been discoverable until now.
             Err(_) => {
                 last = None;
-                discovery.ask_anew(&std::mem::take(&mut lately));
+                discovery.request_again(&std::mem::take(&mut lately));
                 continue;
             }
         };
         last = Some(Instant::now());
-        discovery.ask_anew(&[definition.clone()].into());
+        discovery.request_again(&[definition.clone()].into());
         lately.insert(definition);
     }
 }
 
 impl Discovery {
-    fn ask_anew(&self, definitions: &BTreeSet<String>) {
+    fn request_again(&self, definitions: &BTreeSet<String>) {
         for (plural, group) in definitions.iter().filter_map(|definition| definition.split_once('.')) {
             self.forget(group, plural);
         }

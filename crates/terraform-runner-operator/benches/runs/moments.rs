@@ -43,7 +43,7 @@ impl Moments {
     }
 
     pub fn at(&self, what: &str) -> anyhow::Result<f64> {
-        self.first.get(what).copied().with_context(|| format!("nothing was seen of: {what}"))
+        self.first.get(what).copied().with_context(|| format!("{what} was not observed"))
     }
 
     /// Reads the steps from the log of the pod's Terraform: the container runtime records the time of each line,

@@ -179,7 +179,7 @@ fn items(wave: &Wave, sources: &Sources, revision: &str) -> Result<Vec<ParsedIte
         let mut hook = applied(&wave.name, member, place, manifests, sources)?;
         for item in &mut hook {
             item.stage = stage;
-            run_anew(item, revision).map_err(|why| format!("{place}: {why}"))?;
+            run_again(item, revision).map_err(|why| format!("{place}: {why}"))?;
         }
         items.extend(hook);
     }
@@ -260,7 +260,7 @@ fn applied(
 }
 
 /// A finished Job does not run again: each rollout creates one of its own.
-fn run_anew(item: &mut ParsedItem, revision: &str) -> Result<(), String> {
+fn run_again(item: &mut ParsedItem, revision: &str) -> Result<(), String> {
     let (ParsedTask::Apply(object), ParsedSubject::Named { name, .. }) = (&mut item.task, &mut item.subject) else {
         return Ok(());
     };

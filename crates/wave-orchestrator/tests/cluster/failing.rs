@@ -55,7 +55,7 @@ async fn a_late_wave_blocks_its_descendants_only_and_late_readiness_resumes() {
 }
 
 #[tokio::test]
-async fn a_manifest_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_other() {
+async fn a_manifest_with_a_name_that_no_object_can_have_is_reported_and_holds_up_no_other() {
     let stage = Stage::new("misnamed").await;
     stage
         .plan(&format!(
@@ -74,7 +74,7 @@ async fn a_manifest_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_
 }
 
 #[tokio::test]
-async fn a_source_with_a_name_that_no_object_can_have_is_told_and_holds_up_no_other() {
+async fn a_source_with_a_name_that_no_object_can_have_is_reported_and_holds_up_no_other() {
     let stage = Stage::new("source").await;
     let source = |name: &str| format!("{{manifests: {{configMapRef: {{namespace: NS, name: \"{name}\"}}}}}}");
     stage

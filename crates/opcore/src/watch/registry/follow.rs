@@ -76,7 +76,7 @@ struct Generation<'a> {
 impl Generation<'_> {
     async fn follow(mut self, pace: &mut Pace) -> Ended {
         let Self { shared, watched, number: generation, .. } = self;
-        if watched.gate.pass(generation, || lock(&watched.known).begin_anew()).is_none() {
+        if watched.gate.pass(generation, || lock(&watched.known).restart()).is_none() {
             return Ended::Replaced;
         }
         let mut events = shared.source.events(&watched.scope);
@@ -163,7 +163,7 @@ impl Generation<'_> {
     /// None: there is a newer generation.
     fn failed(&mut self, error: watcher::Error) -> Option<Delivery> {
         let scope = &self.watched.scope;
-        self.watched.gate.pass(self.number, || lock(&self.watched.known).begin_anew())?;
+        self.watched.gate.pass(self.number, || lock(&self.watched.known).restart())?;
         self.shared.metrics.watch_broke(&self.watched.words());
         tracing::warn!(%scope, "a watch broke and is restarted: {}", crate::error::chain(&error));
         self.failures += 1;

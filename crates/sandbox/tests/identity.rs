@@ -8,7 +8,7 @@ use anyhow::ensure;
 use support::machine::{Footprint, Machine};
 use support::{User, can_run};
 
-const STACK: &str = include_str!("spire.yaml");
+const STACK: &str = include_str!("identity.yaml");
 
 #[test]
 fn a_pod_that_mounts_the_drivers_volume_gets_the_identity_of_its_account() -> anyhow::Result<()> {
