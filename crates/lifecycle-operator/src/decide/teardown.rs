@@ -412,9 +412,22 @@ fn others<K: TakenDown>(observed: &Observed) -> StepOf {
 /// Whether `--cascade=orphan` released the objects of an operand: Kubernetes has taken the owner references away that
 /// every ServiceAccount of ours has.
 fn is_released<K: TakenDown>(operand: &K, observed: &Observed) -> bool {
+    // It was seen under way. Kubernetes may overlook an object that it does not know yet.
+    let ready = operand.status().and_then(|status| conditions::find(&status.conditions, conditions::READY));
+    if ready.is_some_and(|ready| ready.reason == ORPHANING) {
+        return true;
+    }
     let uid = operand.uid().unwrap_or_default();
     let mut accounts = observed.found.iter().filter(|found| found.is::<ServiceAccount>());
     accounts.any(|account| !is_owned_by(&account.object.metadata, &uid))
+}
+
+/// The reason of an operand whose objects stay.
+const ORPHANING: &str = "Orphaning";
+
+fn orphaning() -> Summary {
+    let message = "Kubernetes is releasing the objects of this operand, as --cascade=orphan asks.";
+    Summary::reconciling(ORPHANING, message)
 }
 
 /// Decides how to take an operand down.
@@ -423,8 +436,7 @@ pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decid
     let generation = operand.meta().generation;
     if is_orphaning(operand) {
         let mut decision = Decision::say(status);
-        let message = "Kubernetes is releasing the objects of this operand, as --cascade=orphan asks.";
-        Summary::reconciling("Orphaning", message).write(&mut decision.status, generation, now);
+        orphaning().write(&mut decision.status, generation, now);
         return decision;
     }
     let released = is_released(operand, observed);
@@ -460,6 +472,9 @@ pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decid
     decision.writes.together(others);
     for command in commands {
         decision.writes.then(command);
+    }
+    if released {
+        orphaning().write(&mut decision.status, generation, now);
     }
     let conditions = &mut decision.status.conditions;
     if let TeardownState::Blocked { by } = &progress.state {

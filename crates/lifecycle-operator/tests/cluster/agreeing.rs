@@ -31,7 +31,7 @@ where
 }
 
 /// Writes what the API server takes a moment to accept: it has to learn of an operand, or to forget a policy.
-async fn accepted<K>(scene: &Scene, spec: Value)
+pub async fn accepted<K>(scene: &Scene, spec: Value)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {

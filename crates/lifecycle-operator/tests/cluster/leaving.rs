@@ -11,6 +11,7 @@ use lifecycle_operator::render::volume::DATA_CLAIM;
 use opcore::finalizer::{StepPhase, TeardownRecord};
 use serde_json::json;
 
+use crate::agreeing::accepted;
 use crate::running::at;
 use crate::stage::{Scene, is_ready};
 
@@ -100,7 +101,7 @@ async fn what_is_deleted_with_orphan_leaves_everything_running_for_a_new_parent(
     assert_eq!(released.uid(), server.uid());
     assert!(!scene.hands.journal().iter().any(|line| line.ends_with("ended")), "{:#?}", scene.hands.journal());
     // A parent without a trust domain takes over what the last one left.
-    scene.write::<Ztwim>(json!({})).await.unwrap();
+    accepted::<Ztwim>(&scene, json!({})).await;
     let parent = scene.ready::<Ztwim>().await;
     assert_eq!(parent.spec.trust_domain.as_deref(), Some("example.org"));
     assert!(!scene.hands.journal().iter().any(|line| line.ends_with("ended")), "{:#?}", scene.hands.journal());

@@ -394,3 +394,27 @@ fn what_is_released_is_neither_drained_nor_backed_up() {
     let pass = Pass::<api::SpireServer>::settled(&observed);
     assert_eq!((pass.writes(), pass.decision.release), (Vec::new(), true));
 }
+
+#[test]
+fn what_was_seen_to_be_released_stays_even_if_kubernetes_overlooked_an_object() {
+    let uid = "uid-SpireOIDCDiscoveryProvider-cluster";
+    let account = format!(
+        "---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: a
+  namespace: spire
+  ownerReferences: [{{ apiVersion: operator.openshift.io/v1alpha1, kind: SpireOIDCDiscoveryProvider, name: cluster, uid: {uid} }}]
+"
+    );
+    let mut observed = cluster(&(deleting(SpireOIDCDiscoveryProvider) + &account));
+    observed.peers[0].meta.finalizers = Some(vec!["orphan".to_owned()]);
+    let mut pass = Pass::<api::SpireOIDCDiscoveryProvider>::first(&observed);
+    pass.object.metadata.finalizers = None;
+    for _ in 0..8 {
+        pass.next(&observed, 0);
+        assert_eq!(pass.writes(), [""; 0]);
+    }
+    assert!(pass.decision.release);
+}
