@@ -31,6 +31,7 @@ e2e: setup ## Play all scenarios on a real node, which needs root, and those wit
 	$(CARGO) test --package wave-orchestrator --test flux
 	$(CARGO) test --package terraform-runner-operator --test tofu
 	$(CARGO) test --package lifecycle-operator --test spire
+	OPCORE_CRASH_AT_EVERY_WRITE=1 $(CARGO) test --package lifecycle-operator --test cluster crashing
 	hack/quickstart --node docs/terraform-runner-operator.md
 
 lint: ## Check formatting, lints, docs, dependencies, scripts, workflows, charts and generated files

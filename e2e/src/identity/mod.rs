@@ -49,25 +49,43 @@ const KEPT: [&str; 4] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
+/// The values of the chart that name SPIRE's images, and the variables by which the sandbox names them.
+const IMAGES: [(&str, &str); 6] = [
+    ("spireServer", "OPCORE_IMAGE_SPIRE_SERVER"),
+    ("spireAgent", "OPCORE_IMAGE_SPIRE_AGENT"),
+    ("oidcDiscoveryProvider", "OPCORE_IMAGE_OIDC_PROVIDER"),
+    ("spireControllerManager", "OPCORE_IMAGE_CONTROLLER_MANAGER"),
+    ("spiffeCsiDriver", "OPCORE_IMAGE_CSI_DRIVER"),
+    ("csiNodeDriverRegistrar", "OPCORE_IMAGE_CSI_REGISTRAR"),
+];
+
 /// Installs the operator with SPIRE's images in the node, in a cluster without a stack, and waits until it works.
 pub async fn install(stage: &Stage) -> anyhow::Result<Release> {
-    clear(stage).await?;
-    stage.plays_also_in(NAMESPACE);
-    let volume = stage.image(VOLUME).await?;
-    let mut images = json!({ "spireVolume": { "repository": volume.repository, "tag": volume.tag } });
-    for (variable, image) in stage.images_of("spire").await? {
-        let value = match variable.as_str() {
-            "OPCORE_IMAGE_SPIRE_SERVER" => "spireServer",
-            "OPCORE_IMAGE_SPIRE_AGENT" => "spireAgent",
-            "OPCORE_IMAGE_OIDC_PROVIDER" => "oidcDiscoveryProvider",
-            "OPCORE_IMAGE_CONTROLLER_MANAGER" => "spireControllerManager",
-            "OPCORE_IMAGE_CSI_DRIVER" => "spiffeCsiDriver",
-            "OPCORE_IMAGE_CSI_REGISTRAR" => "csiNodeDriverRegistrar",
-            _ => continue,
-        };
+    let names = stage.images_of("spire").await?;
+    let mut images = json!({});
+    for (value, variable) in IMAGES {
+        // A cluster that is no sandbox pulls those of the chart.
+        let Some(image) = names.get(variable) else { continue };
         let (repository, tag) = image.rsplit_once(':').context("an image has a tag")?;
         images[value] = json!({ "repository": repository, "tag": tag });
     }
+    install_with(stage, images).await
+}
+
+/// Installs it alone, where nobody has built SPIRE: its images are not there, so that no server starts.
+pub async fn install_without_spire(stage: &Stage) -> anyhow::Result<Release> {
+    let mut images = json!({});
+    for (value, _) in IMAGES {
+        images[value] = json!({ "repository": "localhost/nobody/nothing", "tag": "none" });
+    }
+    install_with(stage, images).await
+}
+
+async fn install_with(stage: &Stage, mut images: Value) -> anyhow::Result<Release> {
+    clear(stage).await?;
+    stage.plays_also_in(NAMESPACE);
+    let volume = stage.image(VOLUME).await?;
+    images["spireVolume"] = json!({ "repository": volume.repository, "tag": volume.tag });
     let values = stage.with_image(OPERATOR, json!({ "operands": { "images": images } })).await?;
     stage.install(OPERATOR, CHART, &values).await
 }

@@ -1,10 +1,11 @@
 //! A chart installs where the restricted Pod Security Standard is enforced, and its operator works.
 
 use anyhow::ensure;
-use e2e::{PATIENCE, gone, notebook, scenario, terraform, until, waves};
+use e2e::{PATIENCE, gone, identity, notebook, scenario, terraform, until, waves};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
+use lifecycle_operator::api::v1alpha1::{SpireAgent, ZeroTrustWorkloadIdentityManager as Ztwim};
 use serde_json::json;
 
 #[tokio::test]
@@ -61,6 +62,24 @@ async fn the_terraform_runner_operator_installs_alone_and_reports_a_run_that_can
         ensure!(refused.contains("spec.module: ") && refused.contains("authors.modules to Any"), "{refused}");
         // A workspace without a run needs no destroy.
         let left = terraform::deleted(stage, &workspace).await?;
+        ensure!(left.is_empty(), "it leaves {left:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_lifecycle_operator_installs_alone_and_reports_a_server_that_cannot_start() -> anyhow::Result<()> {
+    scenario("the_lifecycle_operator_installs_alone_and_reports_a_server_that_cannot_start", async |stage| {
+        identity::install_without_spire(stage).await?;
+        identity::write::<Ztwim>(stage, json!({ "trustDomain": identity::TRUST_DOMAIN })).await?;
+        // The parent repeats what the server says, and nothing that needs the server is started.
+        let words = ["SpireServer cluster", "Pod spire-server-0 does not run", "localhost/nobody/nothing:none"];
+        identity::complains::<Ztwim>(stage, &words).await?;
+        identity::complains::<SpireAgent>(stage, &["SpireServer cluster must be ready first"]).await?;
+        // What never ran is taken down in order, too.
+        identity::delete(stage).await?;
+        let left = identity::orphans(stage).await?;
         ensure!(left.is_empty(), "it leaves {left:?}");
         Ok(())
     })

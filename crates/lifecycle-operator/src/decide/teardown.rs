@@ -15,13 +15,13 @@ use kube::ResourceExt;
 use opcore::conditions::{self, New, Summary};
 use opcore::finalizer::{self, GraphError, OnExpiry, StepStatus, Teardown, TeardownState, step};
 use opcore::readiness;
-use opcore::{Decision, Write};
+use opcore::{Decision, Note, Write};
 
 use super::volume::{self, Answer};
 use super::{Decider, live};
 use crate::api::v1alpha1::{
-    OperandKind, OperandStatus, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider, SpireServer,
-    TeardownPolicy, VolumeDeletion,
+    Backup, OperandKind, OperandStatus, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider,
+    SpireServer, TeardownPolicy, VolumeDeletion,
 };
 use crate::config::{is_orphaning, is_owned_by};
 use crate::observe::{Found, Observed};
@@ -303,8 +303,7 @@ fn backup(server: &SpireServer, scene: &Scene<'_>, status: &mut OperandStatus) -
     let job = job_name(&work);
     match volume::answer(&job, scene.observed) {
         Answer::Over(report) if matches!(report.result, Outcome::BackedUp | Outcome::Empty) => {
-            volume.last_backup =
-                Some(crate::api::v1alpha1::Backup { name: name.clone(), ..volume::backup_of(&report, &name) });
+            volume.last_backup = Some(Backup { name: name.clone(), ..volume::backup_of(&report, &name) });
             status.volume = Some(volume);
             // It is over when the status that names the backup is published.
             Ok(StepOf::pending(report.message, Vec::new()))
@@ -450,6 +449,7 @@ pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decid
     // What only this kind has was updated while its steps were observed.
     decision.status.volume = status.volume;
     decision.status.attested_agents = status.attested_agents;
+    decision.notes.extend(backed_up(operand.status(), &decision.status));
     // One stage: a write that is refused in one step must not delay the others. A command and what asks for its effect
     // come one after the other.
     let (commands, others): (Vec<_>, Vec<_>) = progress
@@ -474,6 +474,16 @@ pub fn tear_down<K: TakenDown>(operand: &K, observed: &Observed, decider: &Decid
         conditions::remove(conditions, DELETION_BLOCKED);
     }
     decision
+}
+
+/// The event of a backup that was made just now: it outlives the status that names it.
+fn backed_up(before: Option<&OperandStatus>, now: &OperandStatus) -> Option<Note> {
+    let last = |status: &OperandStatus| status.volume.as_ref().and_then(|volume| volume.last_backup.clone());
+    let made = last(now).filter(|made| made.files > 0 && before.and_then(last).as_ref() != Some(made))?;
+    let Backup { name, claim, files, bytes, .. } = made;
+    let message =
+        format!("Backup {name} in {claim} holds {files} files with {bytes} bytes; their checksums are right.");
+    Some(Note::normal("BackedUp", message))
 }
 
 /// What the server said about its agents, from the output of `agent list`.

@@ -204,15 +204,16 @@ async fn a_field_that_another_tool_manages_is_left_alone_and_reported_with_the_t
     let left_alone = scene.of::<Deployment>().get(render::oidc::NAME).await.unwrap();
     assert_eq!(left_alone.spec.unwrap().replicas, Some(3));
 
-    // An object of somebody else that is in the way is not overwritten, either.
-    scene.delete::<SpireOIDCDiscoveryProvider>(PropagationPolicy::Background).await;
     operator.stop().await;
 }
 
 #[tokio::test]
 async fn an_object_of_somebody_else_with_our_name_is_neither_changed_nor_deleted() {
     let scene = Scene::new().await;
-    let theirs = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "agent.conf": "theirs" } });
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": render::agent::NAME },
+        "data": { "agent.conf": "theirs" },
+    });
     let tool = PatchParams::apply("another-operator");
     scene.of::<ConfigMap>().patch(render::agent::NAME, &tool, &Patch::Apply(&theirs)).await.unwrap();
     let operator = scene.operator();

@@ -18,6 +18,8 @@ pub(super) fn is_applied(desired: &Value, live: &Value, manager: &str) -> bool {
     desired.iter().filter(|(key, _)| !is_identity(key)).all(|(key, value)| {
         match (live.get(key), owned.get(&format!("f:{key}"))) {
             (Some(live), owned) if key == "metadata" => metadata_matches(value, live, owned),
+            // An empty spec says that there is one. Its fields are those of others, and defaults: no spec is owned as a whole.
+            (Some(live), Some(owned)) if key == "spec" && is_empty(value) => live.is_object() && is_empty(owned),
             (Some(live), Some(owned)) => matches(key, value, live, owned),
             _ => false,
         }
@@ -42,6 +44,10 @@ fn owned_by<'a>(live: &'a Value, manager: &str) -> Option<&'a Tree> {
 pub(super) fn manages_any(live: &Value, manager: &str) -> bool {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     entries.into_iter().flatten().any(|entry| entry["manager"] == manager && entry["operation"] == "Apply")
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty)
 }
 
 /// These fields identify the object and its schema. No manager owns them.
@@ -208,6 +214,16 @@ mod tests {
             &json!({"a": 1, "b": {"c": "x", "default": true}, "other": 2}),
         );
         assert!(is_applied(&desired(&json!({"a": 1, "b": {"c": "x"}})), &live, "us"));
+    }
+
+    #[test]
+    fn an_empty_spec_is_applied_whatever_others_and_defaults_add() {
+        let defaulted = json!({"replicas": 1, "other": 2});
+        assert!(is_applied(&desired(&json!({})), &live(&json!({}), &defaulted), "us"));
+        assert!(
+            !is_applied(&desired(&json!({})), &live(&json!({"f:replicas": {}}), &defaulted), "us"),
+            "it had a field"
+        );
     }
 
     #[test]

@@ -8,11 +8,11 @@ use e2e::identity::{STACK_PATIENCE, all, api, checked_backup, install, orphans, 
 use e2e::{PATIENCE, Stage, gone, holds, scenario, until, yaml};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::{DeleteParams, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use lifecycle_operator::api::v1alpha1::{
     BACKUP_CLAIM, Backup, OperandStatus, PLUGIN_NAME, SINGLETON, SpiffeCSIDriver, SpireAgent,
     SpireOIDCDiscoveryProvider, SpireServer, ZeroTrustWorkloadIdentityManager,
@@ -44,7 +44,9 @@ async fn a_pod_that_uses_the_driver_blocks_the_end_and_then_all_goes_in_order_wi
         gone(&parents, SINGLETON, parent.uid().as_deref(), PATIENCE).await?;
 
         nothing_is_left_but_the_data(stage).await?;
-        let files = checked_backup(stage, &backup.context("the server went without a backup")?).await?;
+        let backup = backup.context("the server went without a backup")?;
+        ensure!(told(stage, "BackedUp").await?.contains(&backup.name), "no event names the backup");
+        let files = checked_backup(stage, &backup).await?;
         for needed in ["datastore.sqlite3", "keys.json"] {
             ensure!(files.iter().any(|file| file == needed), "{needed} is not in the backup: {files:?}");
         }
@@ -68,6 +70,13 @@ async fn it_is_blocked_by_name(stage: &Stage) -> anyhow::Result<()> {
         ensure!(names.iter().any(|name| name.starts_with(needed)), "{needed} is gone already: {names:?}");
     }
     Ok(())
+}
+
+/// What the events of this reason say: those about objects without a namespace are in this one.
+async fn told(stage: &Stage, reason: &str) -> anyhow::Result<String> {
+    let events = Api::<Event>::namespaced(stage.client.clone(), "default").list(&ListParams::default()).await?;
+    let told = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    Ok(told.filter_map(|event| event.message).collect())
 }
 
 /// The order in which the operands end, and the last backup that the server told of.

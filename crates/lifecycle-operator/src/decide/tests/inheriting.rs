@@ -218,3 +218,18 @@ fn deciding_again_on_what_was_published_publishes_the_same() {
     super::publish(&mut object, first.clone());
     assert_eq!(stack::keep(&object, &observed, &decider(), at(99)).status, first);
 }
+
+#[test]
+fn an_operand_that_inherits_nothing_is_left_alone_once_it_has_its_parent() {
+    let bare = inheriting("SpiffeCSIDriver", "x")
+        .replace("ztwim.io/inherited: trustDomain", "ztwim.io/inherited: ''")
+        .replace("spec: { trustDomain: x }", "spec: {}");
+    let metadata = "'f:metadata': { 'f:labels': { 'f:opcore.dev/operator': {}, 'f:opcore.dev/owner-uid': {} }, \
+                    'f:annotations': { 'f:ztwim.io/inherited': {}, 'f:opcore.dev/owner': {} }, \
+                    'f:ownerReferences': { 'k:{\"uid\":\"UID\"}': {} } }"
+        .replace("UID", UID);
+    // The API server fills in defaults, which nobody manages.
+    let managed = format!("fieldsV1: {{ {metadata}, 'f:spec': {{}} }}");
+    let settled = bare.replace("fieldsV1: { 'f:spec': { 'f:trustDomain': {} } }", &managed);
+    assert_eq!(writes(&keep(&(PARENT.to_owned() + &settled), 0)), [""; 0]);
+}
