@@ -7,17 +7,17 @@
 
 /// Runs each of these tests with both engines.
 macro_rules! with_both_engines {
-    ($($simulation:ident),+ $(,)?) => {
+    ($($test:ident),+ $(,)?) => {
         mod tofu {
             $(#[tokio::test]
-            async fn $simulation() {
-                super::$simulation(crate::Binary::Tofu).await;
+            async fn $test() {
+                super::$test(crate::Binary::Tofu).await;
             })+
         }
         mod terraform {
             $(#[tokio::test]
-            async fn $simulation() {
-                super::$simulation(crate::Binary::Terraform).await;
+            async fn $test() {
+                super::$test(crate::Binary::Terraform).await;
             })+
         }
     };
