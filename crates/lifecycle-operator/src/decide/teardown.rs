@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service, ServiceAccount};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::ResourceExt;
 use opcore::conditions::{self, New, Summary};
@@ -18,7 +18,7 @@ use opcore::readiness;
 use opcore::{Decision, Note, Write};
 
 use super::volume::{self, Answer};
-use super::{Decider, live};
+use super::{Decider, gate, live};
 use crate::api::v1alpha1::{
     Backup, OperandKind, OperandStatus, SINGLETON, SpiffeCSIDriver, SpireAgent, SpireOIDCDiscoveryProvider,
     SpireServer, TeardownPolicy, VolumeDeletion,
@@ -248,6 +248,11 @@ fn evict(scene: &Scene<'_>, status: &mut OperandStatus) -> StepOf {
         status.attested_agents = Some(Vec::new());
         return StepOf::done();
     };
+    // Without a trust bundle no agent was ever started: a server that never ran knows none, and cannot be asked.
+    if !gate::has_bundle(observed) && !runs(pod) {
+        status.attested_agents = Some(Vec::new());
+        return StepOf::done();
+    }
     let run = |arguments: &[&str]| {
         let command = std::iter::once(SPIRE_SERVER).chain(arguments.iter().copied());
         Write::exec(pod, render::server::CONTAINER, command)
@@ -263,6 +268,13 @@ fn evict(scene: &Scene<'_>, status: &mut OperandStatus) -> StepOf {
             StepOf::pending(format!("{} agents are still attested", agents.len()), writes)
         }
     }
+}
+
+/// Whether the server's container runs.
+fn runs(pod: &Pod) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let mut own = statuses.filter(|container| container.name == render::server::CONTAINER);
+    own.any(|container| container.state.as_ref().is_some_and(|state| state.running.is_some()))
 }
 
 impl TakenDown for SpireServer {
