@@ -165,7 +165,11 @@ impl World {
             )
         };
         let of_operands = self.pods.iter().map(|(component, _)| {
-            pod(format!("{component}-0"), json!({ "app.kubernetes.io/component": component }), json!({}))
+            let status = json!({ "containerStatuses": [{
+                "name": render::server::CONTAINER, "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+                "state": { "running": {} },
+            }]});
+            pod(format!("{component}-0"), json!({ "app.kubernetes.io/component": component }), status)
         });
         let of_jobs = self.reports.iter().map(|(job, report)| {
             let ended = json!({ "exitCode": 0, "startedAt": "2027-01-15T08:00:00Z", "message": report.to_json() });

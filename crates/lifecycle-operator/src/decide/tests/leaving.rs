@@ -182,12 +182,25 @@ const SERVER: &str = "---
 apiVersion: v1
 kind: Pod
 metadata: { name: spire-server-0, namespace: spire, uid: pod, labels: { app.kubernetes.io/component: control-plane } }
+status:
+  containerStatuses:
+  - { name: spire-server, image: x, imageID: x, ready: true, restartCount: 0, state: { running: {} } }
 ---
 apiVersion: apps/v1
 kind: StatefulSet
 metadata: { name: spire-server, namespace: spire }
 spec: { replicas: 1, serviceName: x, selector: {}, template: {} }
 ";
+
+#[test]
+fn a_server_that_never_ran_knows_no_agents_and_does_not_keep_the_agent_from_going() {
+    let waiting = SERVER.replace("state: { running: {} }", "state: { waiting: { reason: ImagePullBackOff } }");
+    let mut observed = cluster(&(deleting(SpireAgent) + &ready(&[SpireServer]) + &waiting));
+    observed.found.clear();
+    let pass = Pass::<api::SpireAgent>::settled(&observed);
+    assert!(pass.decision.writes.iter().all(|write| !matches!(write, Write::Exec(_))), "it cannot be asked");
+    assert!(pass.running().iter().all(|(step, _)| step != "evict"), "{:?}", pass.running());
+}
 
 #[test]
 fn agents_are_evicted_one_and_all_after_they_stopped_and_while_the_server_can() {
