@@ -249,7 +249,7 @@ fn evict(scene: &Scene<'_>, status: &mut OperandStatus) -> StepOf {
         return StepOf::done();
     };
     // Without a trust bundle no agent was ever started: a server that never ran knows none, and cannot be asked.
-    if !gate::has_bundle(observed) && !runs(pod) {
+    if !gate::has_bundle(observed) && does_not_run(pod) {
         status.attested_agents = Some(Vec::new());
         return StepOf::done();
     }
@@ -270,11 +270,12 @@ fn evict(scene: &Scene<'_>, status: &mut OperandStatus) -> StepOf {
     }
 }
 
-/// Whether the server's container runs.
-fn runs(pod: &Pod) -> bool {
-    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let mut own = statuses.filter(|container| container.name == render::server::CONTAINER);
-    own.any(|container| container.state.as_ref().is_some_and(|state| state.running.is_some()))
+/// Whether the kubelet, or nobody yet, says that the server's container does not run.
+fn does_not_run(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let mut own = status.container_statuses.iter().flatten().filter(|it| it.name == render::server::CONTAINER);
+    let waits = own.any(|container| container.state.as_ref().is_some_and(|state| state.running.is_none()));
+    waits || status.phase.as_deref() == Some("Pending")
 }
 
 impl TakenDown for SpireServer {
